@@ -1,0 +1,5 @@
+"""The algorithm: pure Python and numpy. No llama.cpp, no terminal, no files.
+
+Read in this order: `sampling` (logits become a distribution), `verification` (which draft tokens are
+kept), `drafting` (where they come from), `loop` (the rounds), `metrics` (what is counted).
+"""

@@ -1,0 +1,85 @@
+"""What is counted and timed in a reply, each figure defined once.
+
+Counted where a token is emitted, so that a draft cut off by a stop is never counted as a success.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Metrics:
+    """Counters and seconds of one reply.
+
+    Counters:
+        prompt: tokens of the prompt.
+        cached: those of them that were in the target's cache already and were not read again.
+        generated: tokens emitted, an end-of-generation token included.
+        rounds: target passes after the prompt was read; each emits at least one token.
+        drafted: draft tokens proposed.
+        tested: draft tokens decided about. A token after the first rejected one, or after the end of the reply, was
+            never tested.
+        accepted: draft tokens emitted. generated = accepted + rounds, less the last round's own token when a stop cut
+            it off.
+
+    Seconds:
+        load: making the models ready.
+        prefill: reading the prompt, by both models.
+        first_token: from the start of reading to the first emitted token.
+        decode: from the end of reading to the last emitted token; draft + verify + other.
+        draft: proposing tokens, the draft model's passes included.
+        verify: the target's passes.
+    """
+
+    prompt: int = 0
+    cached: int = 0
+    generated: int = 0
+    rounds: int = 0
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+    tested_at: Counter[int] = field(default_factory=Counter)  # by place in the draft, from 0
+    accepted_at: Counter[int] = field(default_factory=Counter)
+
+    load_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+
+    def count_draft_token(self, place: int, accepted: bool) -> None:
+        """Count the decision about the draft token at `place` (from 0)."""
+        self.tested += 1
+        self.tested_at[place] += 1
+        if accepted:
+            self.accepted += 1
+            self.accepted_at[place] += 1
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted / tested; None when nothing was tested."""
+        return self.accepted / self.tested if self.tested else None
+
+    @property
+    def mean_accepted_length(self) -> float | None:
+        """Tokens emitted by one target pass, recovered or bonus token included; 1 is plain decoding."""
+        return self.generated / self.rounds if self.rounds else None
+
+    @property
+    def other_seconds(self) -> float:
+        """Decoding time that is neither drafting nor the target's passes: sampling, the rejection step, output."""
+        return max(0.0, self.decode_seconds - self.draft_seconds - self.verify_seconds)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Generated tokens over decoding time; None when there was none."""
+        return self.generated / self.decode_seconds if self.decode_seconds > 0 and self.generated else None
+
+    @property
+    def prefill_tokens_per_second(self) -> float | None:
+        """Prompt tokens that were read, over the time it took; None when there was nothing to read."""
+        read = self.prompt - self.cached
+        return read / self.prefill_seconds if self.prefill_seconds > 0 and read > 0 else None

@@ -1,0 +1,308 @@
+"""From a row of logits to the distribution a token is drawn from.
+
+Knows logits, token ids and probabilities. Must not know where logits come from or what is done with a token.
+
+The order of the filters is llama.cpp's: logit bias, penalties, top-k, top-p, min-p, temperature. A distribution
+is kept dense (one probability for each token of the vocabulary) or sparse (only the candidates that the filters
+left), because vocabularies are 150,000 to 262,000 wide and most of the work is touching them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specli.errors import DecodeError, OptionError
+
+Floats = NDArray[np.floating[Any]]
+Ids = NDArray[np.integer[Any]]
+
+# Rows are searched in blocks of this many logits: first the maxima (or sums) of blocks, then the few blocks that matter.
+BLOCK = 128
+
+
+class Random(Protocol):
+    """What is asked of a source of random numbers; `numpy.random.Generator` is one."""
+
+    def random(self) -> float:
+        """Return a uniform number in [0, 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingOptions:
+    """How a token is chosen from logits. Defaults are llama.cpp's.
+
+    Raises:
+        OptionError: a value is out of its bounds.
+    """
+
+    temperature: float = 0.8  # 0 takes the most probable token
+    top_k: int = 40  # 0 keeps all
+    top_p: float = 0.95  # 1 keeps all
+    min_p: float = 0.05  # 0 keeps all
+    repeat_penalty: float = 1.0  # 1 is none
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repeat_last_n: int = 64  # how many of the last tokens the penalties see; -1 all, 0 none
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, added to its logit); -inf forbids the token
+
+    def __post_init__(self) -> None:
+        bounds = (
+            ("--temp", self.temperature, 0.0, math.inf),
+            ("--top-k", self.top_k, 0, math.inf),
+            ("--top-p", self.top_p, 0.0, 1.0),
+            ("--min-p", self.min_p, 0.0, 1.0),
+            ("--repeat-last-n", self.repeat_last_n, -1, math.inf),
+            ("--frequency-penalty", self.frequency_penalty, -math.inf, math.inf),
+            ("--presence-penalty", self.presence_penalty, -math.inf, math.inf),
+        )
+        for flag, value, low, high in bounds:
+            if not low <= value <= high or math.isinf(value):  # also refuses NaN
+                if high < math.inf:
+                    allowed = f"between {low:g} and {high:g}"
+                else:
+                    allowed = "a finite number" if low == -math.inf else f"a finite number, {low:g} or more"
+                raise OptionError(f"{flag} is {value}, but must be {allowed}.", _hint(flag))
+        if not 0 < self.repeat_penalty < math.inf:
+            raise OptionError(
+                f"--repeat-penalty is {self.repeat_penalty}, but must be a finite number above 0.",
+                "1 means no penalty; 1.1 is a common choice.",
+            )
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the distribution depends on the tokens before it, beyond the logits themselves."""
+        changed = self.repeat_penalty != 1.0 or self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
+        return changed and self.repeat_last_n != 0
+
+
+def _hint(flag: str) -> str:
+    return {
+        "--temp": "0 always takes the most probable token; 0.8 is the default.",
+        "--top-k": "0 keeps every token; 40 is the default.",
+        "--top-p": "1 keeps every token; 0.95 is the default.",
+        "--min-p": "0 keeps every token; 0.05 is the default.",
+        "--repeat-last-n": "-1 looks at the whole context, 0 at nothing; 64 is the default.",
+    }.get(flag, "0 means no penalty.")
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Probabilities over the vocabulary: dense when `ids` is None, else only the tokens listed.
+
+    Shapes:
+        probs: [n], adding up to 1.
+        ids: None for dense (the token id is the index), or [n] ascending token ids.
+    """
+
+    probs: Floats
+    ids: Ids | None = None
+
+    @classmethod
+    def dense(cls, probs: Floats | Sequence[float]) -> Distribution:
+        """Make a distribution from one probability for each token; `probs` is [n_vocab]."""
+        return cls(_as_floats(probs))
+
+    @classmethod
+    def sparse(cls, ids: Ids | Sequence[int], probs: Floats | Sequence[float]) -> Distribution:
+        """Make a distribution from [n] distinct token ids and their [n] probabilities; the rest have none."""
+        ids, probs = np.asarray(ids), _as_floats(probs)
+        if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
+            order = np.argsort(ids)
+            ids, probs = ids[order], probs[order]
+        return cls(probs, ids)
+
+    @classmethod
+    def one_hot(cls, token: int) -> Distribution:
+        """Make the distribution of a token that is certain."""
+        return cls(_CERTAIN, np.array([token]))
+
+    @property
+    def certain_token(self) -> int | None:
+        """The token that has all the probability, if the distribution is kept as one token."""
+        return int(self.ids[0]) if self.ids is not None and len(self.ids) == 1 else None
+
+    def probability(self, token: int) -> float:
+        """Return the probability of one token; 0 for a token that is not in the distribution."""
+        if self.ids is None:
+            return float(self.probs[token]) if token < len(self.probs) else 0.0
+        place = int(np.searchsorted(self.ids, token))
+        found = place < len(self.ids) and self.ids[place] == token
+        return float(self.probs[place]) if found else 0.0
+
+    def probabilities(self, ids: Ids) -> Floats:
+        """Return the probability of each of the ascending token ids `ids` [n], as [n]."""
+        if self.ids is None:
+            if not len(ids) or ids[-1] < len(self.probs):  # ids ascend, so the last one is the largest
+                return self.probs[ids]
+            places = np.minimum(ids, len(self.probs) - 1)
+            return np.where(ids < len(self.probs), self.probs[places], 0.0)
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[places] == ids, self.probs[places], 0.0)
+
+    def draw(self, rng: Random) -> int:
+        """Draw one token with one uniform number. A token with probability 0 is never drawn."""
+        if self.certain_token is not None:
+            return self.certain_token
+        place = _draw_index(self.probs, rng.random())
+        return place if self.ids is None else int(self.ids[place])
+
+    def minus(self, other: Distribution, weight: float = 1.0) -> tuple[float, Distribution]:
+        """Return max(0, weight * self - other) as its mass and the distribution it is when normalised.
+
+        With self the target's and other the draft's probabilities this is the residual distribution. A mass of 0
+        comes with self as the distribution, which then is the limit that every caller wants.
+        """
+        if self.ids is not None:
+            rest = weight * self.probs - other.probabilities(self.ids)
+        else:
+            rest = self.probs * weight
+            if other.ids is not None:
+                inside = other.ids < len(rest)
+                rest[other.ids[inside]] -= other.probs[inside]
+            else:
+                shared = min(len(rest), len(other.probs))  # vocabularies may differ by padding
+                rest[:shared] -= other.probs[:shared]
+        np.maximum(rest, 0.0, out=rest)
+        mass = float(rest.sum(dtype=np.float64))
+        return (mass, Distribution(rest / mass, self.ids)) if mass > 0 else (0.0, self)
+
+
+_CERTAIN = np.ones(1)
+
+
+def _as_floats(probs: Floats | Sequence[float]) -> Floats:
+    array = np.asarray(probs)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
+def _draw_index(probs: Floats, uniform: float) -> int:
+    """Return the index whose share of the cumulated [n] probabilities holds `uniform`.
+
+    Long rows are cumulated in two levels, blocks first, which is ten times faster than cumulating all.
+    """
+    if len(probs) <= 8 * BLOCK:
+        cumulated = np.cumsum(probs, dtype=np.float64)
+        place = int(np.searchsorted(cumulated, uniform * cumulated[-1], side="right"))
+        return place if place < len(probs) else int(np.flatnonzero(probs)[-1])
+    starts = np.arange(0, len(probs), 8 * BLOCK)
+    sums = np.add.reduceat(probs, starts).astype(np.float64)
+    cumulated = np.cumsum(sums)
+    wanted = uniform * cumulated[-1]
+    block = min(int(np.searchsorted(cumulated, wanted, side="right")), int(np.flatnonzero(sums)[-1]))
+    within = (wanted - cumulated[block] + sums[block]) / sums[block]
+    start = int(starts[block])
+    return start + _draw_index(probs[start : start + 8 * BLOCK], min(max(within, 0.0), 1.0))
+
+
+def distribution(
+    logits: Floats,  # [n_vocab]
+    options: SamplingOptions,
+    history: Sequence[int] = (),
+) -> Distribution:
+    """Apply all filters to one row of logits.
+
+    Args:
+        logits: [n_vocab], natural-log odds as the model gives them; not changed.
+        options: the filters.
+        history: the tokens before this one, prompt included; only penalties look at it.
+
+    Raises:
+        DecodeError: no logit is a finite number.
+    """
+    if options.logit_bias or options.has_penalties:
+        logits = _with_bias_and_penalties(logits, options, history)
+    best = int(logits.argmax())  # the lowest id among equals
+    highest = float(logits[best])
+    if not math.isfinite(highest):
+        raise DecodeError(
+            f"The model gave no usable logits: the largest is {highest}.",
+            "The file may be damaged: 'specli pull' checks it; or every token was forbidden by a logit bias.",
+        )
+    if options.temperature == 0 or options.top_k == 1:
+        return Distribution.one_hot(best)
+
+    ids: Ids | None = None
+    if 0 < options.top_k < len(logits):
+        ids = top_ids(logits, options.top_k)
+    if options.top_p < 1:
+        ids = _nucleus(logits, ids, options.top_p)
+    if options.min_p > 0:
+        least = highest + math.log(options.min_p)
+        ids = np.flatnonzero(logits >= least) if ids is None else ids[logits[ids] >= least]
+    if ids is not None and len(ids) == 1:
+        return Distribution.one_hot(int(ids[0]))
+    if ids is None:
+        return Distribution(_softmax(logits, options.temperature))
+    ids = np.sort(ids)
+    return Distribution(_softmax(logits[ids].astype(np.float64), options.temperature), ids)
+
+
+def _softmax(logits: Floats, temperature: float) -> Floats:
+    """Return exp(logits / temperature), normalised; [n] to [n], in the precision of the logits."""
+    probs = logits - logits.max()
+    if temperature != 1:
+        probs /= temperature
+    np.exp(probs, out=probs)
+    probs /= float(probs.sum(dtype=np.float64))
+    return probs
+
+
+def top_ids(logits: Floats, count: int) -> Ids:
+    """Return the ids of the `count` largest logits, largest first, the lower id first among equals.
+
+    The `count`-th largest of the block maxima is a logit that at least `count` logits reach, so only logits that
+    reach it can be among the largest: usually a few hundred of 150,000.
+    """
+    whole = len(logits) // BLOCK * BLOCK
+    maxima = logits[:whole].reshape(-1, BLOCK).max(axis=1)
+    if count < len(maxima):
+        bound = np.partition(maxima, len(maxima) - count)[len(maxima) - count]
+        blocks = np.flatnonzero(maxima >= bound)
+        inside = logits[:whole].reshape(-1, BLOCK)[blocks] >= bound
+        rows, columns = np.nonzero(inside)
+        candidates = np.concatenate([blocks[rows] * BLOCK + columns, whole + np.flatnonzero(logits[whole:] >= bound)])
+    else:
+        candidates = np.arange(len(logits))
+    order = np.argsort(-logits[candidates], kind="stable")  # candidates are ascending, so ties stay in order of id
+    return candidates[order[:count]]
+
+
+def _nucleus(logits: Floats, ids: Ids | None, top_p: float) -> Ids:
+    """Return the fewest most probable ids whose probabilities, at temperature 1, reach `top_p`."""
+    if ids is not None:
+        probs = _softmax(logits[ids].astype(np.float64), 1.0)
+        return ids[: _count_reaching(probs, top_p)]
+    row = _softmax(logits, 1.0)
+    count = 256  # most nuclei are small; look further only when this one was not
+    while True:
+        ids = top_ids(logits, min(count, len(logits)))
+        kept = _count_reaching(row[ids].astype(np.float64), top_p)
+        if kept < len(ids) or len(ids) == len(logits):
+            return ids[:kept]
+        count *= 16
+
+
+def _count_reaching(probs: Floats, top_p: float) -> int:
+    return min(int(np.searchsorted(np.cumsum(probs), top_p)) + 1, len(probs))
+
+
+def _with_bias_and_penalties(logits: Floats, options: SamplingOptions, history: Sequence[int]) -> Floats:
+    """Return a copy of the logits [n_vocab] with the bias added and the penalties taken off."""
+    logits = logits.copy()
+    for token, bias in options.logit_bias:
+        if token < len(logits):  # a draft model's vocabulary can be the shorter one
+            logits[token] += bias
+    if options.has_penalties:
+        window = history if options.repeat_last_n < 0 else history[-options.repeat_last_n :]
+        ids, counts = np.unique(np.asarray(window, dtype=np.int64), return_counts=True)
+        ids, counts = ids[ids < len(logits)], counts[ids < len(logits)]
+        seen = logits[ids]
+        seen = np.where(seen > 0, seen / options.repeat_penalty, seen * options.repeat_penalty)
+        logits[ids] = seen - counts * options.frequency_penalty - options.presence_penalty
+    return logits

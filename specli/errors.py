@@ -1,0 +1,78 @@
+"""What can go wrong in the user's world, as one tree.
+
+Every error is one sentence that names the value and the bound, and one hint that names a next step.
+They are turned into a message and an exit code in one place, `specli.terminal.app`. A broken rule of
+our own code is an `assert` instead, and is never caught.
+
+    SpecliError                exit 1
+    ├── OptionError            exit 2   an option or argument has a value that cannot be used
+    ├── ModelNotFoundError              no file, registry entry or repository has this name
+    ├── ModelFileError                  a file that is missing, empty, cut short or no GGUF
+    ├── ModelUnsupportedError           a model that speculative decoding cannot run
+    ├── ModelLoadError                  llama.cpp refused the file or the context
+    ├── DecodeError                     llama.cpp failed in the middle of the work
+    ├── PairError                       this draft model cannot serve this target model
+    ├── PromptError                     a prompt that is empty, not text, or cannot be framed
+    ├── DownloadError                   no source delivered the file
+    └── Interrupted            exit 130 the user stopped it
+"""
+
+from __future__ import annotations
+
+
+class SpecliError(Exception):
+    """Base of every error that is shown to the user as a message, without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class OptionError(SpecliError):
+    """An option or argument has a value that cannot be used."""
+
+    exit_code = 2
+
+
+class ModelNotFoundError(SpecliError):
+    """No file, registry entry or repository has this name."""
+
+
+class ModelFileError(SpecliError):
+    """A model file is missing, empty, cut short or not a GGUF file."""
+
+
+class ModelUnsupportedError(SpecliError):
+    """The model loads, but speculative decoding cannot run it."""
+
+
+class ModelLoadError(SpecliError):
+    """llama.cpp refused to load the model or to create its context."""
+
+
+class DecodeError(SpecliError):
+    """llama.cpp failed while evaluating tokens."""
+
+
+class PairError(SpecliError):
+    """The draft model cannot serve the target model."""
+
+
+class PromptError(SpecliError):
+    """The prompt is empty, is not text, or cannot be framed by the chat template."""
+
+
+class DownloadError(SpecliError):
+    """No source delivered the file."""
+
+
+class Interrupted(SpecliError):
+    """The user stopped the work."""
+
+    exit_code = 130
+
+    def __init__(self, message: str = "interrupted", hint: str | None = None) -> None:
+        super().__init__(message, hint)

@@ -1,0 +1,1 @@
+"""The models: the only room that imports llama_cpp."""

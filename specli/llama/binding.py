@@ -1,0 +1,56 @@
+"""llama.cpp, imported in the one way that is safe, with its log under control.
+
+Knows the low-level bindings. Must not know what they are used for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+
+# Without this an abort inside llama.cpp starts a debugger on the user's terminal.
+os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+
+import llama_cpp.llama_cpp as binding  # noqa: E402  (the variable above must be set before)
+
+__all__ = ["binding", "last_complaint", "set_verbose", "version"]
+
+_WARNING, _ERROR, _CONTINUED = 3, 4, 5
+_verbose = False
+_complaints: list[str] = []
+
+
+@binding.llama_log_callback  # type: ignore[untyped-decorator]
+def _on_log(level: int, text: bytes, _user_data: object) -> None:
+    message = text.decode("utf-8", errors="replace")
+    if level == _ERROR and message.strip():
+        _complaints.append(message.strip())
+        del _complaints[:-8]
+    if _verbose:
+        sys.stderr.write(message)
+
+
+# The package installs a callback of its own on import, which hides errors and prints warnings.
+binding.llama_log_set(_on_log, ctypes.c_void_p(0))
+binding.llama_backend_init()
+
+
+def set_verbose(verbose: bool) -> None:
+    """Let llama.cpp's log through to standard error, or keep it silent."""
+    global _verbose
+    _verbose = verbose
+
+
+def last_complaint() -> str:
+    """Return the first of the error messages since the last call, for the reason of a failure; '' if there is none."""
+    complaints = _complaints[:]
+    _complaints.clear()
+    return complaints[0] if complaints else ""
+
+
+def version() -> str:
+    """Return the version of the bindings, which names the llama.cpp they carry."""
+    from llama_cpp import __version__
+
+    return str(__version__)

@@ -1,0 +1,242 @@
+"""What a GGUF file says about itself, read without loading it.
+
+Knows the file format (GGUF versions 2 and 3, little endian). Must not know llama.cpp.
+
+A damaged file must be found here: llama.cpp maps model files into memory, and a file that is cut short can end
+the process instead of raising an error.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specli.errors import ModelFileError
+
+# Kind of a metadata value -> its struct code. 8 is a string, 9 an array.
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+
+# Kind of a tensor -> (name, values in a block, bytes in a block).
+TENSOR_KINDS = {
+    0: ("F32", 1, 4),
+    1: ("F16", 1, 2),
+    2: ("Q4_0", 32, 18),
+    3: ("Q4_1", 32, 20),
+    6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24),
+    8: ("Q8_0", 32, 34),
+    9: ("Q8_1", 32, 36),
+    10: ("Q2_K", 256, 84),
+    11: ("Q3_K", 256, 110),
+    12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176),
+    14: ("Q6_K", 256, 210),
+    15: ("Q8_K", 256, 292),
+    16: ("IQ2_XXS", 256, 66),
+    17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98),
+    19: ("IQ1_S", 256, 50),
+    20: ("IQ4_NL", 32, 18),
+    21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82),
+    23: ("IQ4_XS", 256, 136),
+    24: ("I8", 1, 1),
+    25: ("I16", 1, 2),
+    26: ("I32", 1, 4),
+    27: ("I64", 1, 8),
+    28: ("F64", 1, 8),
+    29: ("IQ1_M", 256, 56),
+    30: ("BF16", 1, 2),
+    34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66),
+    39: ("MXFP4", 32, 17),
+}
+
+# `general.file_type` -> the name people know the quantisation by.
+FILE_TYPES = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    10: "Q2_K",
+    11: "Q3_K_S",
+    12: "Q3_K_M",
+    13: "Q3_K_L",
+    14: "Q4_K_S",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    19: "IQ2_XXS",
+    20: "IQ2_XS",
+    21: "Q2_K_S",
+    22: "IQ3_XS",
+    23: "IQ3_XXS",
+    24: "IQ1_S",
+    25: "IQ4_NL",
+    26: "IQ3_S",
+    27: "IQ3_M",
+    28: "IQ2_S",
+    29: "IQ2_M",
+    30: "IQ4_XS",
+    31: "IQ1_M",
+    32: "BF16",
+    36: "TQ1_0",
+    37: "TQ2_0",
+    38: "MXFP4",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """The head of a GGUF file."""
+
+    path: Path
+    size: int  # bytes
+    version: int
+    metadata: dict[str, Any]  # arrays are kept as their length
+    parameters: int
+    tensor_kinds: tuple[str, ...]  # most values first
+
+    @property
+    def architecture(self) -> str:
+        """The model family, as llama.cpp names it."""
+        return str(self.metadata.get("general.architecture", "unknown"))
+
+    @property
+    def quantisation(self) -> str:
+        """The name of the quantisation, or of the kind that most values have."""
+        named = FILE_TYPES.get(self.metadata.get("general.file_type", -1))
+        return named or (self.tensor_kinds[0] if self.tensor_kinds else "unknown")
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """Return a value of this architecture, for instance `context_length`."""
+        return self.metadata.get(f"{self.architecture}.{key}", default)
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """Read the head of a GGUF file and check that the file is as long as it says.
+
+    Raises:
+        ModelFileError: the file is missing, unreadable, empty, no GGUF, damaged or cut short.
+    """
+    try:
+        if path.is_dir():
+            raise ModelFileError(f"{path} is a directory, not a model file.", "Name the .gguf file inside it.")
+        size = path.stat().st_size
+        if size == 0:
+            raise ModelFileError(f"{path} is empty.", "Fetch it again; an interrupted copy leaves such files.")
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _parse(path, size, data)
+    except FileNotFoundError:
+        raise ModelFileError(f"there is no file {path}.", "'specli list' shows the models that specli knows.") from None
+    except OSError as error:
+        raise ModelFileError(f"cannot read {path}: {error.strerror or error}.", "Check its permissions.") from None
+    except (struct.error, UnicodeDecodeError, OverflowError, MemoryError, IndexError):
+        raise _damaged(path, f"its head does not fit in the {size} bytes of the file") from None
+
+
+def _damaged(path: Path, why: str) -> ModelFileError:
+    return ModelFileError(f"{path} is cut short or damaged: {why}.", "Fetch the file again, or check its digest.")
+
+
+def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
+    if data[:4] != b"GGUF":
+        raise ModelFileError(
+            f"{path} is not a GGUF file: it starts with {data[:4]!r} instead of b'GGUF'.",
+            "specli runs GGUF models; convert others with llama.cpp's convert_hf_to_gguf.py.",
+        )
+    reader = _Reader(data, 4)
+    version = reader.scalar("I")
+    if version not in (2, 3):
+        raise ModelFileError(f"{path} has GGUF version {version}; specli reads 2 and 3.", "Convert the model again.")
+    num_tensors, num_values = reader.scalar("Q"), reader.scalar("Q")
+    if num_tensors * 24 + num_values * 13 > size:  # the least that an entry takes
+        raise _damaged(path, f"it announces {num_tensors} tensors and {num_values} values in {size} bytes")
+    metadata = {}
+    for _ in range(num_values):
+        key = reader.string()
+        metadata[key] = reader.value(reader.scalar("I"))
+
+    parameters = 0
+    end = 0  # of the data, counted from its start
+    values_of_kind: dict[str, int] = {}
+    for _ in range(num_tensors):
+        name = reader.string()
+        num_dimensions = reader.scalar("I")
+        if num_dimensions > 8:
+            raise _damaged(path, f"tensor {name!r} has {num_dimensions} dimensions")
+        count = 1
+        for _ in range(num_dimensions):
+            count *= reader.scalar("Q")
+        kind, offset = reader.scalar("I"), reader.scalar("Q")
+        kind_name, block_values, block_bytes = TENSOR_KINDS.get(kind, (f"kind {kind}", 1, 0))
+        parameters += count
+        values_of_kind[kind_name] = values_of_kind.get(kind_name, 0) + count
+        end = max(end, offset + count // block_values * block_bytes)
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment <= 0:
+        raise _damaged(path, f"its alignment is {alignment!r}")
+    start = -(-reader.at // alignment) * alignment
+    if num_tensors and start + end > size:
+        raise _damaged(path, f"it needs {start + end} bytes and has {size}")
+    kinds = tuple(sorted(values_of_kind, key=lambda kind: -values_of_kind[kind]))
+    return GgufFile(path, size, version, metadata, parameters, kinds)
+
+
+class _Reader:
+    """A place in the bytes that moves on with what is read."""
+
+    def __init__(self, data: mmap.mmap, at: int) -> None:
+        self._data = data
+        self.at = at
+
+    def scalar(self, code: str) -> Any:
+        (value,) = struct.unpack_from("<" + code, self._data, self.at)
+        self.at += struct.calcsize("<" + code)
+        return value
+
+    def string(self) -> str:
+        length = self.scalar("Q")
+        start = self.at
+        self.skip(length)
+        return self._data[start : self.at].decode("utf-8", errors="replace")
+
+    def skip(self, count: int) -> None:
+        self.at += count
+        if self.at > len(self._data):
+            raise IndexError
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.string()
+        if kind == _ARRAY:
+            return self._array()
+        return self.scalar(_SCALARS[kind]) if kind in _SCALARS else self._unknown(kind)
+
+    def _array(self) -> int:
+        """Step over an array and return its length; vocabularies are long and nobody needs their texts here."""
+        kind, length = self.scalar("I"), self.scalar("Q")
+        if kind in _SCALARS:
+            self.skip(length * struct.calcsize("<" + _SCALARS[kind]))
+        elif kind == _STRING:
+            # The hot loop of this module: a vocabulary and its merges are 300,000 strings.
+            unpack, data, at, limit = struct.Struct("<Q").unpack_from, self._data, self.at, len(self._data)
+            for _ in range(length):
+                at += 8 + unpack(data, at)[0]
+                if at > limit:
+                    raise IndexError
+            self.at = at
+        else:
+            self._unknown(kind)
+        return int(length)
+
+    def _unknown(self, kind: int) -> None:
+        raise IndexError(f"no value has kind {kind}")

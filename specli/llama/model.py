@@ -1,0 +1,314 @@
+"""One model in memory: feed it tokens, read logits, rewind.
+
+Knows llama.cpp. Must not know sampling or drafts. Everything that llama.cpp would answer by ending the process
+(a batch too large, a row that was not asked for, a position that is taken) is ruled out here, before the call.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from specli.decoding.sampling import Floats
+from specli.errors import DecodeError, Interrupted, ModelLoadError, ModelUnsupportedError, OptionError
+from specli.llama.binding import binding as L
+from specli.llama.binding import last_complaint
+from specli.llama.gguf import GgufFile, read_gguf
+from specli.llama.vocabulary import Vocabulary
+
+# The most logits rows that one pass may return: the longest draft and one. It bounds the compute buffers.
+MAX_ROWS = 65
+
+GPU_REBUILD_HINT = (
+    "Rebuild the bindings with "
+    "CMAKE_ARGS='-DGGML_CUDA=on' (NVIDIA) or CMAKE_ARGS='-DGGML_METAL=on' (Apple): "
+    "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a model is put into memory.
+
+    Raises:
+        OptionError: a value is out of its bounds.
+    """
+
+    context: int = 4096  # tokens the cache holds; llama.cpp rounds up to a multiple of 256
+    batch: int = 512  # tokens one pass takes at most
+    threads: int | None = None  # None: one for each core
+    gpu_layers: int | None = None  # None: all where there is a GPU
+
+    def __post_init__(self) -> None:
+        for flag, value, least, hint in (
+            ("--context", self.context, 1, "4096 is the default."),
+            ("--batch", self.batch, 1, "512 is the default."),
+            ("--threads", self.threads, 1, "Leave it out to use every core."),
+            ("--gpu-layers", self.gpu_layers, 0, "0 keeps the model on the CPU; leave it out to offload all."),
+        ):
+            if value is not None and not least <= value < 2**31:
+                raise OptionError(f"{flag} is {value}, but must be {least} or more.", hint)
+
+
+def default_threads() -> int:
+    """Return the number of physical cores: a second thread on a core slows llama.cpp down."""
+    siblings = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
+    cores = {path.read_text() for path in siblings}
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(len(cores), usable) if cores else max(1, usable // 2)
+
+
+def has_gpu_backend() -> bool:
+    """Whether the installed llama.cpp was built to use a GPU."""
+    return bool(L.llama_supports_gpu_offload())
+
+
+class LlamaModel:
+    """A GGUF model with its cache; a `LanguageModel` for the decoding room. Close it, or use it in `with`.
+
+    Args:
+        path: the GGUF file.
+        options: context, batch, threads, offload.
+        progress: called with the loaded share, 0 to 1.
+        interrupted: asked during loading and during every pass; True breaks off with `Interrupted`.
+
+    Raises:
+        ModelFileError: the file is no whole GGUF.
+        ModelUnsupportedError: a model whose cache cannot be rewound, or that does not continue text.
+        ModelLoadError: llama.cpp refused it.
+        Interrupted: `interrupted` said so.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        options: LoadOptions | None = None,
+        *,
+        progress: Callable[[float], None] = lambda share: None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.path = path
+        self.options = options = options or LoadOptions()
+        self.file: GgufFile = read_gguf(path)
+        self._model = self._context = self._batch = None
+        self._interrupted = interrupted
+        self.n_past = 0
+        try:
+            self._load(progress)
+            self._create_context()
+        except BaseException:
+            self.close()
+            raise
+
+    def _load(self, progress: Callable[[float], None]) -> None:
+        options = self.options
+        parameters = L.llama_model_default_params()
+        if options.gpu_layers is not None:
+            parameters.n_gpu_layers = options.gpu_layers
+        if not has_gpu_backend() or options.gpu_layers == 0:
+            # llama.cpp repacks weights for the CPU. Mapped into memory besides, they would be there twice.
+            parameters.load_mode = 0
+
+        def on_progress(share: float, _user_data: object) -> bool:
+            progress(share)
+            return not self._interrupted()
+
+        callback = L.llama_progress_callback(on_progress)
+        parameters.progress_callback = callback
+        last_complaint()
+        self._model = L.llama_model_load_from_file(os.fsencode(self.path), parameters)
+        if not self._model:
+            if self._interrupted():
+                raise Interrupted
+            raise ModelLoadError(
+                f"llama.cpp cannot load {self.path}: {last_complaint() or 'no reason given'}.",
+                "'-v' shows llama.cpp's own log; the model may need a newer llama-cpp-python.",
+            )
+        why = self._why_unsupported()
+        if why:
+            raise ModelUnsupportedError(f"{self.path.name} ({self.file.architecture}) {why}.", "Choose another model.")
+        self.vocabulary = Vocabulary(self._model)
+        self._n_swa = int(L.llama_model_n_swa(self._model))
+
+    def _why_unsupported(self) -> str:
+        if L.llama_model_is_recurrent(self._model) or L.llama_model_is_hybrid(self._model):
+            return (
+                "is a recurrent model: its state after a token cannot be taken back, "
+                "so a rejected draft token could not be undone"
+            )
+        if L.llama_model_has_encoder(self._model) or not L.llama_model_has_decoder(self._model):
+            return "is an encoder model and does not continue text"
+        if L.llama_model_is_diffusion(self._model):
+            return "is a diffusion model and does not continue text token by token"
+        return ""
+
+    def _create_context(self) -> None:
+        options = self.options
+        parameters = L.llama_context_default_params()
+        parameters.n_ctx = options.context
+        parameters.n_batch = parameters.n_ubatch = options.batch
+        parameters.n_outputs_max = min(MAX_ROWS, options.batch)
+        parameters.n_threads = parameters.n_threads_batch = options.threads or default_threads()
+        parameters.swa_full = False  # keep only the window, as llama.cpp's own tools do; `rewind` knows
+        self._abort = L.ggml_abort_callback(lambda _user_data: self._interrupted())
+        parameters.abort_callback = self._abort
+        self._context = L.llama_init_from_model(self._model, parameters)
+        if not self._context:
+            raise ModelLoadError(
+                f"llama.cpp cannot make a context of {options.context} tokens for {self.path.name}: "
+                f"{last_complaint() or 'no reason given'}.",
+                "A smaller --context needs less memory.",
+            )
+        self._memory = L.llama_get_memory(self._context)
+        # llama.cpp rounds the context up and caps the batch by what was asked for: read both back.
+        self.n_context = int(L.llama_n_ctx_seq(self._context))
+        self.batch_size = int(L.llama_n_batch(self._context))
+        self.max_rows = min(MAX_ROWS, self.batch_size)
+        self._batch = batch = L.llama_batch_init(self.batch_size, 0, 1)
+        shape = (self.batch_size,)
+        self._tokens = np.ctypeslib.as_array(batch.token, shape)
+        self._positions = np.ctypeslib.as_array(batch.pos, shape)
+        self._flags = np.ctypeslib.as_array(batch.logits, shape)
+        np.ctypeslib.as_array(batch.n_seq_id, shape)[:] = 1
+        for place in range(self.batch_size):
+            batch.seq_id[place][0] = 0
+
+    @property
+    def n_vocab(self) -> int:
+        """Width of a row of logits."""
+        return self.vocabulary.size
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """End-of-generation tokens."""
+        return self.vocabulary.end_tokens
+
+    @cached_property
+    def description(self) -> str:
+        """The model in a few words: architecture, size, quantisation."""
+        billions = self.file.parameters / 1e9
+        size = f"{billions:.1f}B" if billions >= 1 else f"{billions * 1000:.0f}M"
+        return f"{self.file.architecture} {size} {self.file.quantisation}"
+
+    def feed(self, tokens: Sequence[int], rows: int) -> Floats:
+        """Append tokens to the cache and return logits for the last `rows` of them.
+
+        Args:
+            tokens: [n] token ids; any number, split into passes.
+            rows: how many rows of logits, at most n and `max_rows`.
+
+        Returns:
+            [rows, n_vocab] float32, llama.cpp's own memory: valid until the next call.
+
+        Raises:
+            DecodeError: a token id the model does not have, no room in the context, or llama.cpp failed.
+            Interrupted: the user stopped it. In each case the cache is as it was before.
+        """
+        count = len(tokens)
+        assert rows <= min(count, self.max_rows), f"{rows} rows of {count} tokens, at most {self.max_rows}"
+        if count == 0:
+            return np.empty((0, self.n_vocab), dtype=np.float32)
+        if min(tokens) < 0 or max(tokens) >= self.n_vocab:
+            raise DecodeError(f"token ids must be 0 to {self.n_vocab - 1}; got {min(tokens)} to {max(tokens)}.")
+        if self.n_past + count > self.n_context:
+            raise DecodeError(
+                f"{self.n_past} tokens in the cache and {count} more do not fit in a context of {self.n_context}.",
+                "A larger --context holds more.",
+            )
+        before = self.n_past
+        start = 0
+        while start < count:
+            # All rows must come from the last pass.
+            stop = count if count - start <= self.batch_size else min(start + self.batch_size, count - rows)
+            self._pass(tokens[start:stop], rows if stop == count else 0, before)
+            start = stop
+        if rows == 0:
+            return np.empty((0, self.n_vocab), dtype=np.float32)
+        pointer = L.llama_get_logits(self._context)
+        return np.ctypeslib.as_array(pointer, (rows, self.n_vocab))
+
+    def _pass(self, tokens: Sequence[int], rows: int, before: int) -> None:
+        count = len(tokens)
+        self._tokens[:count] = tokens
+        self._positions[:count] = np.arange(self.n_past, self.n_past + count)
+        self._flags[:count] = 0
+        self._flags[count - rows : count] = 1
+        self._batch.n_tokens = count
+        status = L.llama_decode(self._context, self._batch)
+        if status == 0:
+            L.llama_synchronize(self._context)
+            self.n_past += count
+            return
+        L.llama_memory_seq_rm(self._memory, 0, before, -1)
+        self.n_past = before
+        if status == 2 or self._interrupted():
+            raise Interrupted
+        raise DecodeError(
+            f"llama.cpp could not evaluate {count} tokens at position {before} (code {status}"
+            + (f": {complaint})." if (complaint := last_complaint()) else ")."),
+            "'-v' shows llama.cpp's own log.",
+        )
+
+    def rewind(self, length: int) -> None:
+        """Drop cached tokens so that at most `length` are left; all of them where going back exactly is impossible.
+
+        Models with a sliding window keep only the last tokens of most layers. llama.cpp removes the tail without
+        complaint also when the window before it is gone already, and answers wrongly after that.
+        """
+        if length >= self.n_past:
+            return
+        removed = L.llama_memory_seq_rm(self._memory, 0, length, -1)
+        window_gone = False
+        if self._n_swa and length > 0:
+            window_gone = L.llama_memory_seq_pos_min(self._memory, 0) > max(0, length - self._n_swa)
+        if removed and not window_gone:
+            self.n_past = length
+        else:
+            L.llama_memory_clear(self._memory, True)
+            self.n_past = 0
+
+    def close(self) -> None:
+        """Free the memory; safe to call twice."""
+        if self._batch is not None:
+            L.llama_batch_free(self._batch)
+            self._batch = None
+        if self._context:
+            L.llama_free(self._context)
+            self._context = None
+        if self._model:
+            L.llama_model_free(self._model)
+            self._model = None
+
+    def __enter__(self) -> LlamaModel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """Load only the vocabulary of a model file, for `specli check`.
+
+    Raises:
+        ModelFileError, ModelLoadError: as for `LlamaModel`.
+    """
+    read_gguf(path)
+    parameters = L.llama_model_default_params()
+    parameters.vocab_only = True
+    model = L.llama_model_load_from_file(os.fsencode(path), parameters)
+    if not model:
+        raise ModelLoadError(
+            f"llama.cpp cannot read the vocabulary of {path}: {last_complaint() or 'no reason given'}.",
+            "'-v' shows llama.cpp's own log.",
+        )
+    return Vocabulary(model, owned=True)
+
+
