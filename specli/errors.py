@@ -6,6 +6,7 @@ our own code is an `assert` instead, and is never caught.
 
     SpecliError                exit 1
     ├── OptionError            exit 2   an option or argument has a value that cannot be used
+    ├── RegistryError                   a models.toml that cannot be read
     ├── ModelNotFoundError              no file, registry entry or repository has this name
     ├── ModelFileError                  a file that is missing, empty, cut short or no GGUF
     ├── ModelUnsupportedError           a model that speculative decoding cannot run
@@ -35,6 +36,10 @@ class OptionError(SpecliError):
     """An option or argument has a value that cannot be used."""
 
     exit_code = 2
+
+
+class RegistryError(SpecliError):
+    """A models.toml that cannot be read."""
 
 
 class ModelNotFoundError(SpecliError):

@@ -1,0 +1,72 @@
+"""Can this draft model serve this target model, and if not, why?
+
+Knows two vocabularies. Must not know weights: the check needs none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specli.errors import PairError
+from specli.llama.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class PairReport:
+    """The outcome of a pair check."""
+
+    problems: tuple[str, ...]  # why the pair does not work, the first being the most telling
+    shared_tokens: int  # ids below this mean the same to both
+    target_tokens: int
+    draft_tokens: int
+
+    @property
+    def compatible(self) -> bool:
+        """Whether the draft model can serve the target model."""
+        return not self.problems
+
+
+def check_pair(target: Vocabulary, draft: Vocabulary) -> PairReport:
+    """Compare two vocabularies: same type, same text for each id that both have, same special tokens.
+
+    Sizes may differ: some models pad theirs.
+    """
+    problems = []
+    if target.type_name != draft.type_name:
+        problems.append(f"the vocabulary types differ ({target.type_name} and {draft.type_name})")
+    shared = min(target.size, draft.size)
+    target_texts, draft_texts = target.texts, draft.texts
+    if target_texts[:shared] != draft_texts[:shared]:
+        token = next(token for token in range(shared) if target_texts[token] != draft_texts[token])
+        wanted, got = (texts[token].decode("utf-8", errors="replace") for texts in (target_texts, draft_texts))
+        problems.append(f"token {token} is {wanted!r} for the target and {got!r} for the draft")
+    if target.adds_begin_token != draft.adds_begin_token:
+        problems.append("only one of them starts a text with a beginning-of-sequence token")
+    elif target.adds_begin_token and target.begin_token != draft.begin_token:
+        problems.append(f"the beginning-of-sequence tokens differ ({target.begin_token} and {draft.begin_token})")
+    if target.adds_end_token != draft.adds_end_token:
+        problems.append("only one of them ends a text with an end-of-sequence token")
+    if target.end_tokens != draft.end_tokens:
+        token = min(target.end_tokens ^ draft.end_tokens)
+        owner = "target" if token in target.end_tokens else "draft"
+        problems.append(f"token {token} ({_text(target, draft, token)!r}) ends a reply only for the {owner}")
+    return PairReport(tuple(problems), shared, target.size, draft.size)
+
+
+def require_pair(target: Vocabulary, draft: Vocabulary, target_name: str, draft_name: str) -> PairReport:
+    """Check a pair.
+
+    Raises:
+        PairError: it does not work; the message names the first reason.
+    """
+    report = check_pair(target, draft)
+    if not report.compatible:
+        raise PairError(
+            f"{draft_name} cannot draft for {target_name}: {report.problems[0]}.",
+            "A draft model must come from the same family as its target; '--no-draft' goes without one.",
+        )
+    return report
+
+
+def _text(target: Vocabulary, draft: Vocabulary, token: int) -> str:
+    return (target if token < target.size else draft).text(token)

@@ -1,0 +1,175 @@
+"""Between people's text and the model's tokens: prompts in, whole characters out.
+
+Knows vocabularies and chat templates. Must not know caches, logits or the terminal.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from specli.errors import PromptError
+from specli.llama.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str  # "system", "user" or "assistant"
+    content: str
+
+
+class TextStream:
+    """Turns tokens into text as they come: whole characters only, and nothing of a stop string.
+
+    Args:
+        vocabulary: the model's.
+        stops: the reply ends before the first of these strings that appears.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = ()) -> None:
+        self._vocabulary = vocabulary
+        self._stops = [stop for stop in stops if stop]
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # might be the beginning of a stop string
+        self.stopped = False
+
+    def push(self, token: int) -> str:
+        """Take one token and return the text that is certain now."""
+        return self._release(self._decoder.decode(self._vocabulary.piece(token)))
+
+    def finish(self) -> str:
+        """Return what is left when no token follows: an unfinished character becomes a replacement character."""
+        text = self._release(self._decoder.decode(b"", final=True))
+        if self.stopped:
+            return text
+        text, self._held = text + self._held, ""
+        return text
+
+    def _release(self, text: str) -> str:
+        if self.stopped:
+            return ""
+        text = self._held + text
+        found = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        if found:
+            self.stopped = True
+            self._held = ""
+            return text[: min(found)]
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest end of `text` that is a beginning of `stop`."""
+    longest = min(len(text), len(stop) - 1)
+    return next((size for size in range(longest, 0, -1) if text.endswith(stop[:size])), 0)
+
+
+def plain_prompt(vocabulary: Vocabulary, text: str, *, parse_special: bool = False) -> list[int]:
+    """Return the tokens of a text that the model is to continue."""
+    return vocabulary.tokenize(text, add_special=True, parse_special=parse_special)
+
+
+def chat_prompt(vocabulary: Vocabulary, messages: Sequence[Message], *, parse_special: bool = False) -> list[int]:
+    """Return the tokens of a conversation in the model's own chat template, ready for the next reply.
+
+    Control tokens come from the template only: one that is written out in a message stays text, so that no message
+    can close its own turn. `parse_special` gives that up, for people who write control tokens on purpose.
+
+    Raises:
+        PromptError: the model has no template, or its template refuses these messages.
+    """
+    rendered = render_template(vocabulary, messages)
+    begin = vocabulary.text(vocabulary.begin_token)
+    add_special = not (begin and rendered.startswith(begin))  # some templates write it, some leave it to the tokeniser
+    typed = [message.content for message in messages]
+    if parse_special or not any(_has_control(vocabulary, text) for text in typed):
+        return vocabulary.tokenize(rendered, add_special=add_special, parse_special=True)
+    tokens: list[int] = []
+    control = vocabulary.control_texts
+    for text in _split(rendered, _typed_spans(vocabulary, messages, rendered), control):
+        if text in control:
+            tokens.append(control[text])
+        else:
+            tokens += vocabulary.tokenize(text, add_special=False, parse_special=False)
+    if add_special and vocabulary.adds_begin_token and vocabulary.begin_token is not None:
+        tokens.insert(0, vocabulary.begin_token)
+    return tokens
+
+
+def render_template(vocabulary: Vocabulary, messages: Sequence[Message]) -> str:
+    """Return the conversation as text in the model's chat template, the beginning of a reply included.
+
+    Raises:
+        PromptError: as for `chat_prompt`.
+    """
+    # A Jinja sandbox: templates come with model files and are not to be trusted.
+    from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+    if vocabulary.template is None:
+        raise PromptError("the model has no chat template.", "'--raw' continues the prompt as plain text.")
+    formatter = Jinja2ChatFormatter(
+        template=vocabulary.template,
+        eos_token=vocabulary.text(vocabulary.end_token),
+        bos_token=vocabulary.text(vocabulary.begin_token),
+    )
+    try:
+        turns = [{"role": message.role, "content": message.content} for message in messages]
+        return str(formatter(messages=turns).prompt)  # type: ignore[arg-type]
+    except Exception as error:  # a template can fail in any way its author thought of
+        raise PromptError(
+            f"the model's chat template refuses this conversation: {error}.",
+            "Some templates know no system prompt; '--raw' goes without the template.",
+        ) from error
+
+
+def _has_control(vocabulary: Vocabulary, text: str) -> bool:
+    read = vocabulary.tokenize(text, add_special=False, parse_special=True)
+    return read != vocabulary.tokenize(text, add_special=False, parse_special=False)
+
+
+def _typed_spans(vocabulary: Vocabulary, messages: Sequence[Message], rendered: str) -> list[tuple[int, int]]:
+    """Return where in the rendered conversation each message stands.
+
+    The template is rendered once more with marks in place of the messages. That shows where they go, provided that
+    the template copies them, or copies them without the space around them.
+
+    Raises:
+        PromptError: the template changes messages in another way.
+    """
+    marks = [f"mark{secrets.token_hex(8)}" for _ in messages]
+    marked = render_template(
+        vocabulary, [Message(message.role, mark) for message, mark in zip(messages, marks, strict=True)]
+    )
+    for contents in ([m.content for m in messages], [m.content.strip() for m in messages]):
+        spans, text, at = [], "", 0
+        by_mark = dict(zip(marks, contents, strict=True))
+        for found in re.finditer("|".join(marks), marked):
+            text += marked[at : found.start()]
+            spans.append((len(text), len(text) + len(by_mark[found.group()])))
+            text += by_mark[found.group()]
+            at = found.end()
+        if text + marked[at:] == rendered:
+            return spans
+    raise PromptError(
+        "the prompt contains control tokens, and the model's chat template rewrites messages, "
+        "so they cannot be told apart from the template's own.",
+        "Remove them, or mean them: '--parse-special' reads control tokens in the prompt.",
+    )
+
+
+def _split(rendered: str, typed: Sequence[tuple[int, int]], control: Iterable[str]) -> list[str]:
+    """Cut the text at the control tokens that are outside the typed spans, longest first where several fit."""
+    pattern = re.compile("|".join(re.escape(text) for text in sorted(control, key=len, reverse=True)))
+    parts, at = [], 0
+    for found in pattern.finditer(rendered):
+        if any(found.start() < stop and start < found.end() for start, stop in typed):
+            continue
+        parts += [rendered[at : found.start()], found.group()]
+        at = found.end()
+    return [part for part in [*parts, rendered[at:]] if part]
