@@ -25,6 +25,9 @@ from specli.llama.vocabulary import Vocabulary
 # The most logits rows that one pass may return: the longest draft and one. It bounds the compute buffers.
 MAX_ROWS = 65
 
+# A pass with more tokens than this can be broken off in the middle.
+_LONG_PASS = 64
+
 GPU_REBUILD_HINT = (
     "Rebuild the bindings with "
     "CMAKE_ARGS='-DGGML_CUDA=on' (NVIDIA) or CMAKE_ARGS='-DGGML_METAL=on' (Apple): "
@@ -156,8 +159,6 @@ class LlamaModel:
         parameters.n_outputs_max = min(MAX_ROWS, options.batch)
         parameters.n_threads = parameters.n_threads_batch = options.threads or default_threads()
         parameters.swa_full = False  # keep only the window, as llama.cpp's own tools do; `rewind` knows
-        self._abort = L.ggml_abort_callback(lambda _user_data: self._interrupted())
-        parameters.abort_callback = self._abort
         self._context = L.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise ModelLoadError(
@@ -166,6 +167,8 @@ class LlamaModel:
                 "A smaller --context needs less memory.",
             )
         self._memory = L.llama_get_memory(self._context)
+        self._abort = L.ggml_abort_callback(lambda _user_data: self._interrupted())
+        self._no_abort = L.ggml_abort_callback()
         # llama.cpp rounds the context up and caps the batch by what was asked for: read both back.
         self.n_context = int(L.llama_n_ctx_seq(self._context))
         self.batch_size = int(L.llama_n_batch(self._context))
@@ -240,9 +243,14 @@ class LlamaModel:
         self._flags[:count] = 0
         self._flags[count - rows : count] = 1
         self._batch.n_tokens = count
+        # Asked for every operation of a pass, which is dear for short passes; those end soon anyway.
+        if count > _LONG_PASS:
+            L.llama_set_abort_callback(self._context, self._abort, None)
         status = L.llama_decode(self._context, self._batch)
+        L.llama_synchronize(self._context)
+        if count > _LONG_PASS:
+            L.llama_set_abort_callback(self._context, self._no_abort, None)
         if status == 0:
-            L.llama_synchronize(self._context)
             self.n_past += count
             return
         L.llama_memory_seq_rm(self._memory, 0, before, -1)

@@ -1,0 +1,299 @@
+"""A loaded pair of models that answers prompts: where decoding, llama and library meet.
+
+Knows how to turn a prompt into a stream of text events. Must not know the terminal; scripts use it as
+`specli.generate`.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+
+from specli.decoding.drafting import DraftModelDrafter, Drafter
+from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Origin, Prefilling, decode
+from specli.decoding.metrics import Metrics
+from specli.decoding.sampling import SamplingOptions
+from specli.decoding.verification import RULES, SeededVerifier
+from specli.errors import OptionError, PromptError
+from specli.library.files import Silent, ensure_file
+from specli.library.registry import load_registry
+from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.pairing import require_pair
+from specli.llama.text import Message, TextStream, chat_prompt, plain_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOptions:
+    """How one reply is generated.
+
+    Raises:
+        OptionError: a value is out of its bounds.
+    """
+
+    sampling: SamplingOptions = field(default_factory=SamplingOptions)
+    draft_length: int = 4  # tokens in one draft; 0 is plain decoding
+    verification: str = "block"
+    max_tokens: int | None = None  # None: until the model stops or the context is full
+    seed: int | None = None  # None: a new one each time
+    stops: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if self.draft_length < 0:
+            raise OptionError(
+                f"--draft-length is {self.draft_length}, but must be 0 or more.",
+                "4 is the default; 0 decodes without a draft.",
+            )
+        if self.verification not in RULES:
+            raise OptionError(
+                f"--verification is {self.verification!r}, but must be one of: {', '.join(RULES)}.",
+                "block is the default and accepts the most.",
+            )
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise OptionError(
+                f"--max-tokens is {self.max_tokens}, but must be 1 or more.", "-1 goes on until the model stops."
+            )
+        if self.seed is not None and self.seed < 0:
+            raise OptionError(f"--seed is {self.seed}, but must be 0 or more.", "-1 takes a new seed each time.")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """So many of the prompt's tokens have been read."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One token of the reply, and the text that is certain with it; '' while a character is incomplete."""
+
+    text: str
+    token: int
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The whole reply; always the last event."""
+
+    text: str
+    tail: str  # the end of the text that no piece had: it could have been the beginning of a stop string
+    tokens: tuple[int, ...]
+    finish_reason: FinishReason
+    seed: int
+    metrics: Metrics
+
+
+ReplyEvent = Reading | Piece | Reply
+
+
+class Engine:
+    """A target model, perhaps with a draft model. Close it, or use it in `with`.
+
+    Raises:
+        PairError: the draft model cannot serve the target model.
+    """
+
+    def __init__(self, target: LlamaModel, draft: LlamaModel | None = None, *, load_seconds: float = 0.0) -> None:
+        if draft is not None:
+            require_pair(target.vocabulary, draft.vocabulary, target.path.name, draft.path.name)
+        self.target = target
+        self.draft = draft
+        self.load_seconds = load_seconds
+        self._cached: list[int] = []  # each model's cache holds a prefix of these tokens
+
+    @classmethod
+    def load(
+        cls,
+        target: Path,
+        draft: Path | None = None,
+        target_options: LoadOptions | None = None,
+        draft_options: LoadOptions | None = None,
+        *,
+        progress: Callable[[str, float], None] = lambda name, share: None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> Engine:
+        """Load the models and check the pair.
+
+        Args:
+            target: the target model's GGUF file.
+            draft: the draft model's, or None.
+            target_options: how the target is put into memory.
+            draft_options: the same for the draft model; the target's if None.
+            progress: called with a file's name and its loaded share, 0 to 1.
+            interrupted: asked during loading and long passes; True breaks off with `Interrupted`.
+
+        Raises:
+            ModelFileError, ModelUnsupportedError, ModelLoadError, PairError, Interrupted.
+        """
+        started = perf_counter()
+        models: list[LlamaModel] = []
+        try:
+            for path, options in ((target, target_options), (draft, draft_options or target_options)):
+                if path is not None:
+
+                    def share_of(share: float, name: str = path.name) -> None:
+                        progress(name, share)
+
+                    models.append(LlamaModel(path, options, progress=share_of, interrupted=interrupted))
+            return cls(*models, load_seconds=perf_counter() - started)
+        except BaseException:
+            for model in models:
+                model.close()
+            raise
+
+    def prompt(
+        self,
+        text: str,
+        *,
+        system: str | None = None,
+        raw: bool = False,
+        parse_special: bool = False,
+    ) -> list[int]:
+        """Return the tokens of a prompt.
+
+        Args:
+            text: what the user wrote.
+            system: a system prompt before it.
+            raw: continue the text instead of answering it; also what happens with a model without a chat template.
+            parse_special: read control tokens that the user wrote out.
+
+        Raises:
+            PromptError: it is empty, or the chat template refuses it.
+        """
+        vocabulary = self.target.vocabulary
+        if raw or vocabulary.template is None:
+            tokens = plain_prompt(vocabulary, f"{system}\n\n{text}" if system else text, parse_special=parse_special)
+        else:
+            messages = [Message("system", system)] if system else []
+            tokens = chat_prompt(vocabulary, [*messages, Message("user", text)], parse_special=parse_special)
+        if not tokens:
+            raise PromptError("the prompt is empty.", "Give some text as argument, with -f FILE, or on standard input.")
+        return tokens
+
+    def reply(
+        self,
+        prompt: Sequence[int],
+        options: ReplyOptions | None = None,
+        *,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> Iterator[ReplyEvent]:
+        """Answer a prompt, token by token. What the caches already hold of the prompt is not read again.
+
+        Args:
+            prompt: [n] token ids, at least one.
+            options: sampling, draft length, when to stop.
+            interrupted: asked between tokens; True ends the reply.
+        """
+        options = options or ReplyOptions()
+        seed = secrets.randbits(32) if options.seed is None else options.seed
+        sampling = self._sampling(options)
+        verifier = SeededVerifier(options.verification, seed)
+        drafter: Drafter | None = None
+        if self.draft is not None and options.draft_length > 0:
+            drafter = DraftModelDrafter(self.draft, sampling, verifier.draw_draft, self.target.n_vocab)
+
+        tokens = list(prompt)
+        self._rewind_to_shared(tokens)
+        metrics = Metrics(load_seconds=self.load_seconds)
+        stream = TextStream(self.target.vocabulary, options.stops)
+        newest = ""
+        pieces: list[str] = []
+
+        def ends_reply(token: int) -> bool:
+            nonlocal newest
+            newest = stream.push(token)
+            return stream.stopped
+
+        loop_options = LoopOptions(sampling, options.draft_length, options.max_tokens)
+        events = decode(
+            self.target, drafter, verifier, tokens, loop_options, metrics, ends_reply=ends_reply, interrupted=interrupted
+        )
+        reason: FinishReason = "stop"
+        try:
+            for event in events:
+                match event:
+                    case Prefilling(done, total):
+                        yield Reading(done, total)
+                    case Emitted(token, origin):
+                        pieces.append(newest)
+                        yield Piece(newest, token, origin)
+                    case finished:
+                        reason = finished.reason
+        finally:
+            events.close()  # type: ignore[attr-defined]
+            self._cached = tokens
+        tail = stream.finish()
+        text = "".join(pieces) + tail
+        yield Reply(text, tail, tuple(tokens[len(prompt) :]), reason, seed, metrics)
+
+    def _sampling(self, options: ReplyOptions) -> SamplingOptions:
+        """Return the sampling with end-of-generation tokens forbidden if they are to be ignored."""
+        if not options.ignore_eos:
+            return options.sampling
+        forbidden = tuple((token, -math.inf) for token in sorted(self.target.end_tokens))
+        return replace(options.sampling, logit_bias=(*options.sampling.logit_bias, *forbidden))
+
+    def _rewind_to_shared(self, tokens: list[int]) -> None:
+        """Keep in both caches only what the new prompt begins with."""
+        pairs = zip(self._cached, tokens, strict=False)
+        shared = next((at for at, (old, new) in enumerate(pairs) if old != new), min(len(self._cached), len(tokens)))
+        for model in (self.target, self.draft):
+            if model is not None:
+                model.rewind(shared)
+
+    def close(self) -> None:
+        """Free both models."""
+        self.target.close()
+        if self.draft is not None:
+            self.draft.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def generate(
+    prompt: str,
+    *,
+    model: str | None = None,
+    draft_model: str | None = None,
+    use_draft: bool = True,
+    system: str | None = None,
+    raw: bool = False,
+    load: LoadOptions | None = None,
+    options: ReplyOptions | None = None,
+) -> Iterator[ReplyEvent]:
+    """Answer one prompt; the events are `Reading`, `Piece` for each token, and at last `Reply`.
+
+    Args:
+        prompt: the text.
+        model: a registry name, a .gguf file or `user/repository[:quant]`; the default target if None.
+        draft_model: the same for the draft model; the one that belongs to the target if None.
+        use_draft: False decodes without a draft model.
+        system: a system prompt.
+        raw: continue the text instead of answering it.
+        load: context, threads, offload.
+        options: sampling, draft length, when to stop.
+
+    Raises:
+        SpecliError: any of its kinds, before the first event.
+    """
+    registry = load_registry()
+    target = registry.find(model or registry.default_target)
+    draft_name = (draft_model or target.draft) if use_draft else None
+    target_path = ensure_file(target, Silent())
+    draft_path = ensure_file(registry.find(draft_name), Silent()) if draft_name else None
+    with Engine.load(target_path, draft_path, load) as engine:
+        yield from engine.reply(engine.prompt(prompt, system=system, raw=raw), options)

@@ -1,0 +1,227 @@
+"""Everything that is drawn on a terminal; the only place that imports rich.
+
+Knows styles, tables and progress. Must not know models or how to decode. What was asked for (text, tables, JSON)
+goes to standard output; progress, figures and warnings go to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from specli.decoding.metrics import Metrics
+from specli.errors import SpecliError
+
+# A pipe has no width that a table should be folded to.
+_output = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
+_errors = Console(stderr=True, highlight=False, soft_wrap=True)
+_quiet = False
+
+# Each kind differs by more than its colour.
+ORIGIN_STYLES = {
+    "accepted": ("green", "accepted from the draft"),
+    "recovered": ("bold yellow", "recovered: the target replaced a draft token"),
+    "bonus": ("underline cyan", "bonus: added by the target after a whole draft"),
+    "target": ("", "target alone"),
+}
+
+
+def set_quiet(quiet: bool) -> None:
+    """Keep progress, figures and notes to ourselves; warnings and errors are always shown."""
+    global _quiet
+    _quiet = quiet
+
+
+def output_is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return _output.is_terminal
+
+
+def write(text: str, origin: str | None = None) -> None:
+    """Write generated text at once; on a terminal with the style of its origin and without commands to it."""
+    if not _output.is_terminal:
+        sys.stdout.write(text)
+    elif origin is not None and (style := ORIGIN_STYLES[origin][0]):
+        _output.print(Text(visible(text), style=style), end="")
+    else:
+        sys.stdout.write(visible(text))
+    sys.stdout.flush()
+
+
+def visible(text: str) -> str:
+    """Make control characters visible, so that a model's text cannot command the terminal."""
+    return "".join(_visible(character) for character in text) if not text.isprintable() else text
+
+
+def _visible(character: str) -> str:
+    if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf") or character in "\u200d\u200c\ufe0f":
+        return character
+    code = ord(character)
+    return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"<U+{code:04X}>"
+
+
+def print_legend() -> None:
+    """Say what the colours of `--show-draft` mean."""
+    if _quiet:
+        return
+    legend = Text("  ").join(Text(f"{meaning}", style=style) for style, meaning in ORIGIN_STYLES.values())
+    _errors.print(legend)
+
+
+def print_json(content: Any) -> None:
+    """Print one JSON document."""
+    print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_line(text: str) -> None:
+    """Print a line of a result."""
+    _output.print(text, markup=False)
+
+
+def print_error(error: SpecliError) -> None:
+    """Print an error in one line, and its hint in another."""
+    _print_message("Error", "bold red", error.message, error.hint)
+
+
+def warn(message: str, hint: str | None = None) -> None:
+    """Print a warning, also when quiet."""
+    _print_message("Warning", "bold yellow", message, hint)
+
+
+def note(message: str) -> None:
+    """Print something that may be good to know."""
+    if not _quiet:
+        _errors.print(Text(message, style="dim"))
+
+
+def _print_message(kind: str, style: str, message: str, hint: str | None) -> None:
+    _errors.print(Text.assemble((f"{kind}: ", style), visible(message).replace("\n", " ")))
+    if hint:
+        _errors.print(Text.assemble(("Hint: ", "bold"), visible(hint)))
+
+
+def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; each column is (title, whether it holds numbers)."""
+    table = Table(box=box.SIMPLE_HEAD if _output.is_terminal else None, pad_edge=False, header_style="bold")
+    for title, numbers in columns:
+        table.add_column(title, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    _output.print(table, soft_wrap=False)
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Print names and values, one pair a line."""
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        _output.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", visible(value)))
+
+
+def print_stats(metrics: Metrics) -> None:
+    """Print how a reply went, in one dim line."""
+    if not _quiet:
+        _errors.print(Text(stats_line(metrics), style="dim"))
+
+
+def stats_line(metrics: Metrics) -> str:
+    """Say how a reply went: tokens and rates, acceptance, time to the first token, shares of the time."""
+    parts = [f"prompt {metrics.prompt} tokens{_rate(metrics.prefill_tokens_per_second)}"]
+    if metrics.cached:
+        parts[0] += f" ({metrics.cached} cached)"
+    parts.append(f"reply {metrics.generated} tokens{_rate(metrics.tokens_per_second)}")
+    if metrics.tested:
+        rate = 100 * metrics.accepted / metrics.tested
+        parts.append(f"accepted {metrics.accepted}/{metrics.tested} ({rate:.0f} %)")
+        parts.append(f"{metrics.mean_accepted_length:.2f} tokens per target pass")
+    if metrics.generated:
+        parts.append(f"first token {metrics.first_token_seconds:.2f} s")
+        total = metrics.decode_seconds or 1.0
+        shares = (metrics.draft_seconds / total, metrics.verify_seconds / total, metrics.other_seconds / total)
+        parts.append("time: draft {:.0%}, verification {:.0%}, rest {:.0%}".format(*shares))
+    return " · ".join(parts)
+
+
+def _rate(tokens_per_second: float | None) -> str:
+    return f" at {tokens_per_second:.1f}/s" if tokens_per_second is not None else ""
+
+
+def bytes_text(count: int | None) -> str:
+    """Return a number of bytes for people."""
+    if count is None:
+        return "?"
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count} bytes"
+
+
+class FetchReport:
+    """Shows a fetch: a bar with speed and size on a terminal, single lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=_errors,
+            disable=not _errors.is_terminal or _quiet,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> FetchReport:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def say(self, message: str) -> None:
+        """Print a line above the bar."""
+        if not _quiet:
+            self._bar.console.print(Text(visible(message).replace("\n", " "), style="yellow"))
+
+    def progress(self, activity: str, done: int, total: int) -> None:
+        """Move the bar of an activity."""
+        if activity not in self._tasks:
+            self._tasks[activity] = self._bar.add_task(activity, total=total, completed=done)
+            if self._bar.disable:
+                note(f"{activity} ({bytes_text(total)})")
+        self._bar.update(self._tasks[activity], completed=done, total=total)
+
+
+@contextmanager
+def waiting(message: str) -> Iterator[Any]:
+    """Show on a terminal that something goes on; call what it yields with a new message. Nothing is left behind."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        console=_errors,
+        transient=True,
+        disable=not _errors.is_terminal or _quiet,
+    ) as progress:
+        task = progress.add_task(message)
+
+        def update(text: str) -> None:
+            progress.update(task, description=text)
+
+        yield update
+
+
