@@ -105,6 +105,11 @@ def complete(
                 interrupted=interrupted,
             )
         with engine:
+            if pair.draft_unknown:
+                console.warn(
+                    f"no draft model is known for {pair.target_name}, so it decodes plainly.",
+                    "-md MODEL names one; '--no-draft' says that none is wanted.",
+                )
             _warn_about_context(engine, target_load)
             tokens = engine.prompt(text, system=system, raw=raw, parse_special=parse_special)
             if show_draft and console.output_is_terminal() and not as_json:

@@ -32,6 +32,7 @@ class Pair:
     draft: Path | None
     target_name: str
     draft_name: str | None
+    draft_unknown: bool = False  # nobody named a draft model, and none is known for the target
 
 
 def choose_pair(model: str | None, draft_model: str | None) -> Pair:
@@ -43,13 +44,9 @@ def choose_pair(model: str | None, draft_model: str | None) -> Pair:
     registry = load_registry()
     target = registry.find(model or registry.default_target)
     name = draft_model or target.draft
-    if name is None:
-        console.warn(
-            f"no draft model is known for {target.name}, so it decodes plainly.",
-            "-md MODEL names one; '--no-draft' says that none is wanted.",
-        )
     draft = registry.find(name) if name not in (None, "none") else None
-    return Pair(_file(target), _file(draft) if draft else None, target.name, draft.name if draft else None)
+    draft_path = _file(draft) if draft else None
+    return Pair(_file(target), draft_path, target.name, draft.name if draft else None, draft_unknown=name is None)
 
 
 def load_options(

@@ -1,0 +1,43 @@
+"""What all tests share. Nothing here, and no test, needs a network."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+for folder in ("decoding", "llama"):
+    sys.path.insert(0, str(Path(__file__).parent / folder))
+
+
+@pytest.fixture(scope="session")
+def model_file():
+    """Return the file of a real model; the test is skipped when it was not fetched."""
+    from specli.library.files import find_file
+    from specli.library.registry import load_registry
+
+    registry = load_registry()
+    found = {name: find_file(entry) for name, entry in registry.models.items()}
+
+    def file_of(name: str) -> Path:
+        path = found[name]
+        if path is None:
+            message = f"{name} is not on this disk; 'specli pull {name}' fetches it"
+            if os.environ.get("SPECLI_TEST_MODELS") == "required":
+                pytest.fail(message)
+            pytest.skip(message)
+        return path
+
+    return file_of
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An empty home for models and configuration."""
+    monkeypatch.setenv("SPECLI_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
