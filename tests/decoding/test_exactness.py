@@ -281,3 +281,41 @@ def test_a_wrong_drafter_is_found(wrong, rule):
 
 def test_dropping_a_drawn_token_is_harmless_only_for_match():
     assert largest_error("match", DropsADrawnToken) < EXACT
+
+
+def expected_accepted(setting: Setting) -> float:
+    """How many draft tokens one round accepts in expectation."""
+    from toys import BranchingVerifier, Chance, branching
+
+    total, script = 0.0, []
+    with branching():
+        while script is not None:
+            chance = Chance(script)
+            verifier = BranchingVerifier(setting.rule, chance)
+            setting.target.rewind(0)
+            setting.draft.rewind(0)
+            drafter = DraftModelDrafter(setting.draft, setting.sampling, verifier.draw_draft, setting.target.n_vocab)
+            tokens = list(setting.prompt)
+            draft = drafter.propose(tokens, setting.draft_length)
+            rows = setting.target.feed([*tokens, *draft.tokens], rows=len(draft.tokens) + 1)
+            target = [distribution(row, setting.sampling) for row in rows]
+            total += chance_of(verifier.verify(draft.tokens, draft.probs, target, 0).num_accepted, chance)
+            script = chance.next_script()
+    return total
+
+
+def chance_of(num_accepted: int, chance) -> float:
+    return num_accepted * chance.weight
+
+
+def test_block_accepts_at_least_as_much_as_token_and_token_as_much_as_match():
+    gains = []
+    for seed in range(12):
+        block, token, match = (
+            expected_accepted(Setting(**pair(seed, 3, 0.1), rule=rule, draft_length=3))
+            for rule in ("block", "token", "match")
+        )
+        assert block >= token - EXACT
+        assert token >= match - EXACT
+        gains.append(block - token)
+    assert max(gains) > 0.01  # and it is worth having

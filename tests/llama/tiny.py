@@ -1,0 +1,94 @@
+"""Tiny GGUF models with random weights, written by the tests: real llama.cpp, in milliseconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+# The first tokens of every tiny vocabulary; after them come letters.
+SPECIAL = ["<unk>", "<s>", "</s>", "<|user|>", "<|end|>"]
+LETTERS = list("abcdefghijklmnopqrstuvwxyz .,!?\n0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+TEMPLATE = (
+    "{% for message in messages %}<|user|>{{ message['role'] }}\n{{ message['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|user|>assistant\n{% endif %}"
+)
+
+
+def write_tiny_model(
+    path: Path,
+    *,
+    seed: int,
+    n_vocab: int = 40,
+    n_layers: int = 1,
+    width: int = 32,
+    sharpness: float = 6.0,
+    template: str | None = TEMPLATE,
+    letters: list[str] | None = None,
+    n_context: int = 2048,
+    tensor_scale: float = 1.0,
+) -> Path:
+    """Write a llama-architecture model of one byte-less SPM vocabulary.
+
+    Args:
+        path: where to.
+        seed: of the random weights; equal seeds give equal models.
+        n_vocab: tokens, the special ones included.
+        sharpness: scale of the output weights; larger makes the distributions more uneven.
+        letters: texts of the tokens after the special ones.
+    """
+    rng = np.random.default_rng(seed)
+    heads, feed_forward = 2, 2 * width
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("tiny")
+    writer.add_context_length(n_context)
+    writer.add_embedding_length(width)
+    writer.add_block_count(n_layers)
+    writer.add_feed_forward_length(feed_forward)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(width // heads)
+    writer.add_file_type(0)
+
+    texts = (SPECIAL + (letters or LETTERS))[:n_vocab]
+    texts += [f"<pad{number}>" for number in range(n_vocab - len(texts))]
+    kinds = [gguf.TokenType.UNKNOWN] + [gguf.TokenType.CONTROL] * 4
+    kinds += [gguf.TokenType.NORMAL] * (n_vocab - len(kinds))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([text.replace(" ", "▁").encode() for text in texts])
+    writer.add_token_scores([0.0] * n_vocab)
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(False)
+    if template is not None:
+        writer.add_chat_template(template)
+
+    def tensor(name: str, *shape: int, scale: float = 1.0) -> None:
+        writer.add_tensor(name, (rng.standard_normal(shape) * scale).astype(np.float32))
+
+    def ones(name: str) -> None:
+        writer.add_tensor(name, np.ones(width, dtype=np.float32))
+
+    spread = tensor_scale / np.sqrt(width)
+    tensor("token_embd.weight", n_vocab, width)
+    for layer in range(n_layers):
+        ones(f"blk.{layer}.attn_norm.weight")
+        ones(f"blk.{layer}.ffn_norm.weight")
+        for part in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            tensor(f"blk.{layer}.{part}.weight", width, width, scale=spread)
+        tensor(f"blk.{layer}.ffn_gate.weight", feed_forward, width, scale=spread)
+        tensor(f"blk.{layer}.ffn_up.weight", feed_forward, width, scale=spread)
+        tensor(f"blk.{layer}.ffn_down.weight", width, feed_forward, scale=spread)
+    ones("output_norm.weight")
+    tensor("output.weight", n_vocab, width, scale=sharpness / np.sqrt(width))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
