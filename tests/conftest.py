@@ -41,3 +41,19 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
+
+
+@pytest.fixture(scope="session")
+def tiny_file(tmp_path_factory):
+    """A tiny target model."""
+    from tiny import write_tiny_model
+
+    return write_tiny_model(tmp_path_factory.mktemp("tiny") / "target.gguf", seed=1)
+
+
+@pytest.fixture(scope="session")
+def tiny_draft_file(tmp_path_factory):
+    """A tiny model that can draft for it."""
+    from tiny import write_tiny_model
+
+    return write_tiny_model(tmp_path_factory.mktemp("tiny") / "draft.gguf", seed=2)

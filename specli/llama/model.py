@@ -25,6 +25,8 @@ from specli.llama.vocabulary import Vocabulary
 # The most logits rows that one pass may return: the longest draft and one. It bounds the compute buffers.
 MAX_ROWS = 65
 
+DEFAULT_CONTEXT = 4096
+
 # A pass with more tokens than this can be broken off in the middle.
 _LONG_PASS = 64
 
@@ -43,14 +45,14 @@ class LoadOptions:
         OptionError: a value is out of its bounds.
     """
 
-    context: int = 4096  # tokens the cache holds; llama.cpp rounds up to a multiple of 256
+    context: int | None = None  # tokens the cache holds, rounded up to 256; None: DEFAULT_CONTEXT, if trained for it
     batch: int = 512  # tokens one pass takes at most
     threads: int | None = None  # None: one for each core
     gpu_layers: int | None = None  # None: all where there is a GPU
 
     def __post_init__(self) -> None:
         for flag, value, least, hint in (
-            ("--context", self.context, 1, "4096 is the default."),
+            ("--context", self.context, 1, f"{DEFAULT_CONTEXT} is the default."),
             ("--batch", self.batch, 1, "512 is the default."),
             ("--threads", self.threads, 1, "Leave it out to use every core."),
             ("--gpu-layers", self.gpu_layers, 0, "0 keeps the model on the CPU; leave it out to offload all."),
@@ -154,7 +156,8 @@ class LlamaModel:
     def _create_context(self) -> None:
         options = self.options
         parameters = L.llama_context_default_params()
-        parameters.n_ctx = options.context
+        trained = int(L.llama_model_n_ctx_train(self._model))
+        parameters.n_ctx = context = options.context or min(DEFAULT_CONTEXT, trained)
         parameters.n_batch = parameters.n_ubatch = options.batch
         parameters.n_outputs_max = min(MAX_ROWS, options.batch)
         parameters.n_threads = parameters.n_threads_batch = options.threads or default_threads()
@@ -162,7 +165,7 @@ class LlamaModel:
         self._context = L.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise ModelLoadError(
-                f"llama.cpp cannot make a context of {options.context} tokens for {self.path.name}: "
+                f"llama.cpp cannot make a context of {context} tokens for {self.path.name}: "
                 f"{last_complaint() or 'no reason given'}.",
                 "A smaller --context needs less memory.",
             )

@@ -113,12 +113,12 @@ def render_template(vocabulary: Vocabulary, messages: Sequence[Message]) -> str:
 
     if vocabulary.template is None:
         raise PromptError("the model has no chat template.", "'--raw' continues the prompt as plain text.")
-    formatter = Jinja2ChatFormatter(
-        template=vocabulary.template,
-        eos_token=vocabulary.text(vocabulary.end_token),
-        bos_token=vocabulary.text(vocabulary.begin_token),
-    )
     try:
+        formatter = Jinja2ChatFormatter(
+            template=vocabulary.template,
+            eos_token=vocabulary.text(vocabulary.end_token),
+            bos_token=vocabulary.text(vocabulary.begin_token),
+        )
         turns = [{"role": message.role, "content": message.content} for message in messages]
         return str(formatter(messages=turns).prompt)  # type: ignore[arg-type]
     except Exception as error:  # a template can fail in any way its author thought of

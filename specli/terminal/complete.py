@@ -34,7 +34,7 @@ def complete(
     max_tokens: options.MaxTokens = -1,
     model: options.Target = None,
     draft_model: options.DraftModel = None,
-    context: options.Context = 4096,
+    context: options.Context = None,
     batch: options.Batch = 512,
     threads: options.Threads = None,
     gpu_layers: options.GpuLayers = None,
@@ -161,7 +161,7 @@ def _text(data: bytes, where: str) -> str:
 
 def _warn_about_context(engine: Engine, load: LoadOptions) -> None:
     trained = engine.target.file.value("context_length")
-    if isinstance(trained, int) and load.context > trained:
+    if isinstance(trained, int) and load.context is not None and load.context > trained:
         console.warn(
             f"--context is {load.context}, but the model was trained with {trained}; text past that may be poor.",
             f"-c {trained} is the most it knows.",

@@ -50,7 +50,7 @@ def choose_pair(model: str | None, draft_model: str | None) -> Pair:
 
 
 def load_options(
-    context: int, batch: int, threads: int | None, gpu_layers: int | None, draft_gpu_layers: int | None
+    context: int | None, batch: int, threads: int | None, gpu_layers: int | None, draft_gpu_layers: int | None
 ) -> tuple[LoadOptions, LoadOptions]:
     """Return how target and draft model are loaded; warn when layers are asked onto a GPU that cannot be used.
 

@@ -43,7 +43,10 @@ DraftModel = Annotated[
     ),
 ]
 Context = Annotated[
-    int, _option(_MODELS, "-c", "--context", help="Tokens that prompt and reply may have together.", metavar="N")
+    int | None,
+    _option(
+        _MODELS, "-c", "--context", help="Tokens that prompt and reply may have together. Default: 4096.", metavar="N"
+    ),
 ]
 Batch = Annotated[int, _option(_MODELS, "-b", "--batch", help="Tokens of the prompt read in one pass.", metavar="N")]
 Threads = Annotated[

@@ -9,7 +9,7 @@ import numpy as np
 
 # The first tokens of every tiny vocabulary; after them come letters.
 SPECIAL = ["<unk>", "<s>", "</s>", "<|user|>", "<|end|>"]
-LETTERS = list("abcdefghijklmnopqrstuvwxyz .,!?\n0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+LETTERS = list("abcdefghijklmnopqrstuvwxyz .,\n<|>/!?0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 TEMPLATE = (
     "{% for message in messages %}<|user|>{{ message['role'] }}\n{{ message['content'] }}<|end|>{% endfor %}"

@@ -1,0 +1,88 @@
+"""`specli list`, `show`, `pull`, `check`, and the command line as a whole."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_list(specli):
+    result = specli("list")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    assert lines[0].split() == ["name", "size", "file", "draft", "model", "license"]
+    assert any(line.startswith("tiny (default)") and "here" in line for line in lines)
+    assert any(line.startswith("lost") and "missing" in line for line in lines)
+    assert any(line.startswith("smollm2-135m") and "not fetched" in line and "Apache-2.0" in line for line in lines)
+    found = {entry["name"]: entry for entry in specli("list", "--json").json}
+    assert found["tiny"]["default"]
+    assert found["tiny"]["draft_model"] == "tiny-draft"
+    assert found["lost"]["path"] is None
+
+
+def test_show(specli):
+    result = specli("show", "tiny")
+    assert result.code == 0
+    for fact in ("architecture      llama", "quantisation      F32", "context length    2048", "license           MIT"):
+        assert fact in result.out
+    found = specli("show", "tiny", "--json").json
+    assert found["vocabulary"] == 40
+    assert found["parameters"] > 1000
+    assert "{% for" in found["template"]
+
+
+def test_pull_of_what_is_here_says_where(specli, tiny_file):
+    result = specli("pull", "tiny")
+    assert (result.code, result.out) == (0, f"{tiny_file}\n")
+    assert "tiny is here already" in result.err
+    assert specli("pull", "tiny", "-q").err == ""
+
+
+def test_check(specli, tmp_path):
+    from tiny import write_tiny_model
+
+    assert specli("check", "tiny", "tiny-draft").out == "tiny-draft can draft for tiny: 40 tokens in common.\n"
+    other = write_tiny_model(tmp_path / "other.gguf", seed=1, letters=[*"zyxwvutsrqponmlkjihgfedcba ."])
+    result = specli("check", "tiny", str(other))
+    assert (result.code, result.out) == (1, "")
+    assert "token 5 is 'a' for the target and 'z' for the draft" in result.err
+    found = specli("check", "tiny", str(other), "--json")
+    assert found.code == 1
+    assert not found.json["compatible"]
+    assert specli("check", "tiny", "tiny-draft", "--json").json["compatible"]
+
+
+@pytest.mark.parametrize("command", ["show", "pull"])
+def test_unknown_names(specli, command):
+    result = specli(command, "smollm")
+    assert (result.code, result.out) == (1, "")
+    assert "there is no model named 'smollm'" in result.err
+    assert "Did you mean smollm2-135m" in result.err
+
+
+def test_a_broken_registry(specli, tiny_home):
+    (tiny_home / "models.toml").write_text("[models.x\n")
+    result = specli("list")
+    assert result.code == 1
+    assert "models.toml is not valid TOML" in result.err
+
+
+def test_help_and_version(specli):
+    for arguments in (["--help"], ["complete", "-h"], ["list", "--help"]):
+        result = specli(*arguments)
+        assert result.code == 0
+        assert "Usage: " in result.out
+    assert specli("--version").out.startswith("specli ")
+    assert specli().code == 2 or "Usage" in specli().out
+
+
+def test_wrong_commands(specli):
+    result = specli("complte")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("Error: No such command 'complte'.")
+    assert specli("show").code == 2
+
+
+def test_a_bug_of_ours_is_not_hidden(specli, monkeypatch):
+    monkeypatch.setattr("specli.terminal.models.load_registry", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        specli("list")
