@@ -102,6 +102,7 @@ class GgufFile:
     metadata: dict[str, Any]  # arrays are kept as their length
     parameters: int
     tensor_kinds: tuple[str, ...]  # most values first
+    matrix_kinds: frozenset[str]  # those of tensors with two dimensions and more, which carry most of the work
 
     @property
     def architecture(self) -> str:
@@ -166,6 +167,7 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
     parameters = 0
     end = 0  # of the data, counted from its start
     values_of_kind: dict[str, int] = {}
+    matrix_kinds = set()
     for _ in range(num_tensors):
         name = reader.string()
         num_dimensions = reader.scalar("I")
@@ -177,6 +179,8 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
         kind, offset = reader.scalar("I"), reader.scalar("Q")
         kind_name, block_values, block_bytes = TENSOR_KINDS.get(kind, (f"kind {kind}", 1, 0))
         parameters += count
+        if num_dimensions > 1:
+            matrix_kinds.add(kind_name)
         values_of_kind[kind_name] = values_of_kind.get(kind_name, 0) + count
         end = max(end, offset + count // block_values * block_bytes)
     alignment = metadata.get("general.alignment", 32)
@@ -186,7 +190,7 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
     if num_tensors and start + end > size:
         raise _damaged(path, f"it needs {start + end} bytes and has {size}")
     kinds = tuple(sorted(values_of_kind, key=lambda kind: -values_of_kind[kind]))
-    return GgufFile(path, size, version, metadata, parameters, kinds)
+    return GgufFile(path, size, version, metadata, parameters, kinds, frozenset(matrix_kinds))
 
 
 class _Reader:

@@ -24,6 +24,7 @@ from specli.llama.vocabulary import Vocabulary
 
 # The most logits rows that one pass may return: the longest draft and one. It bounds the compute buffers.
 MAX_ROWS = 65
+MAX_ROWS_EXACT = 63
 
 DEFAULT_CONTEXT = 4096
 
@@ -49,6 +50,7 @@ class LoadOptions:
     batch: int = 512  # tokens one pass takes at most
     threads: int | None = None  # None: one for each core
     gpu_layers: int | None = None  # None: all where there is a GPU
+    exact: bool = False  # a row of logits has the same bits in a pass of any number of rows; see `_create_context`
 
     def __post_init__(self) -> None:
         for flag, value, least, hint in (
@@ -116,7 +118,12 @@ class LlamaModel:
         parameters = L.llama_model_default_params()
         if options.gpu_layers is not None:
             parameters.n_gpu_layers = options.gpu_layers
-        if not has_gpu_backend() or options.gpu_layers == 0:
+        if options.exact:
+            # Kernels that depend on the number of rows: repacked weights, and tiles for eight rows and more. The
+            # variable is read once in the life of the process.
+            parameters.use_extra_bufts = False
+            os.environ["GGML_CPU_TILED_MM"] = "0"
+        elif not has_gpu_backend() or options.gpu_layers == 0:
             # llama.cpp repacks weights for the CPU. Mapped into memory besides, they would be there twice.
             parameters.load_mode = 0
 
@@ -160,8 +167,15 @@ class LlamaModel:
         parameters.n_ctx = context = options.context or min(DEFAULT_CONTEXT, trained)
         parameters.n_batch = parameters.n_ubatch = options.batch
         parameters.n_outputs_max = min(MAX_ROWS, options.batch)
-        parameters.n_threads = parameters.n_threads_batch = options.threads or default_threads()
-        parameters.swa_full = False  # keep only the window, as llama.cpp's own tools do; `rewind` knows
+        self._threads = options.threads or default_threads()
+        parameters.n_threads = parameters.n_threads_batch = self._threads
+        parameters.swa_full = options.exact  # else keep only the window, as llama.cpp's own tools do; `rewind` knows
+        if options.exact:
+            # Single rows have kernels of their own, so they get a companion in a sequence of its own, see `_pass`.
+            # 64 rows and more have their own attention kernel, which `max_rows` keeps out of reach.
+            parameters.flash_attn_type = L.LLAMA_FLASH_ATTN_TYPE_ENABLED
+            parameters.n_seq_max = 2
+            parameters.kv_unified = True
         self._context = L.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise ModelLoadError(
@@ -173,16 +187,16 @@ class LlamaModel:
         self._abort = L.ggml_abort_callback(lambda _user_data: self._interrupted())
         self._no_abort = L.ggml_abort_callback()
         # llama.cpp rounds the context up and caps the batch by what was asked for: read both back.
-        self.n_context = int(L.llama_n_ctx_seq(self._context))
+        self.n_context = int(L.llama_n_ctx_seq(self._context)) - options.exact  # the companion needs a place
         self.batch_size = int(L.llama_n_batch(self._context))
-        self.max_rows = min(MAX_ROWS, self.batch_size)
-        self._batch = batch = L.llama_batch_init(self.batch_size, 0, 1)
-        shape = (self.batch_size,)
+        self.max_rows = min(MAX_ROWS_EXACT if options.exact else MAX_ROWS, self.batch_size)
+        self._batch = batch = L.llama_batch_init(max(2, self.batch_size), 0, 1)
+        shape = (max(2, self.batch_size),)
         self._tokens = np.ctypeslib.as_array(batch.token, shape)
         self._positions = np.ctypeslib.as_array(batch.pos, shape)
         self._flags = np.ctypeslib.as_array(batch.logits, shape)
         np.ctypeslib.as_array(batch.n_seq_id, shape)[:] = 1
-        for place in range(self.batch_size):
+        for place in range(shape[0]):
             batch.seq_id[place][0] = 0
 
     @property
@@ -245,7 +259,11 @@ class LlamaModel:
         self._positions[:count] = np.arange(self.n_past, self.n_past + count)
         self._flags[:count] = 0
         self._flags[count - rows : count] = 1
-        self._batch.n_tokens = count
+        companion = self.options.exact and count == 1 and self._single_rows_differ()
+        if companion:  # it asks for logits too: otherwise the last layers would still work on a single row
+            self._tokens[1], self._positions[1], self._flags[1] = tokens[0], 0, 1
+            self._batch.seq_id[1][0] = 1
+        self._batch.n_tokens = count + companion
         # Asked for every operation of a pass, which is dear for short passes; those end soon anyway.
         if count > _LONG_PASS:
             L.llama_set_abort_callback(self._context, self._abort, None)
@@ -253,6 +271,9 @@ class LlamaModel:
         L.llama_synchronize(self._context)
         if count > _LONG_PASS:
             L.llama_set_abort_callback(self._context, self._no_abort, None)
+        if companion:
+            L.llama_memory_seq_rm(self._memory, 1, -1, -1)
+            self._batch.seq_id[1][0] = 0
         if status == 0:
             self.n_past += count
             return
@@ -265,6 +286,16 @@ class LlamaModel:
             + (f": {complaint})." if (complaint := last_complaint()) else ")."),
             "'-v' shows llama.cpp's own log.",
         )
+
+    def _single_rows_differ(self) -> bool:
+        """Whether a pass of one row, here, would have other bits than the same row among others.
+
+        Matrices of floating-point numbers have a kernel for one row and one for more; quantised ones have not.
+        Attention splits a single row among threads once the cache has 512 places, counted in steps of 256.
+        """
+        if self.file.matrix_kinds & {"F32", "F16", "BF16"}:
+            return True
+        return self._threads > 1 and self.n_past + 1 > 256
 
     def rewind(self, length: int) -> None:
         """Drop cached tokens so that at most `length` are left; all of them where going back exactly is impossible.

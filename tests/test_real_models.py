@@ -1,0 +1,92 @@
+"""Real models through the whole engine. Skipped, with the reason, when the files were not fetched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specli.decoding.sampling import SamplingOptions
+from specli.engine import Engine, Reply, ReplyOptions
+from specli.llama.model import LlamaModel, LoadOptions
+
+PROMPTS = {
+    "code": "Write a Python function that merges two sorted lists.",
+    "explanation": "Explain in simple words why the sky is blue.",
+    "story": "Tell a short story about a lighthouse keeper and a lost bird.",
+    "maths": "A train has 7 cars with 48 seats each. 129 seats are taken. How many are free?",
+    "edit": "Rename the variable x to total in this code and print all of it:\nx = 0\nfor n in range(9):\n    x += n\nprint(x)",
+}
+GREEDY = SamplingOptions(temperature=0.0)
+
+
+class RecordingModel(LlamaModel):
+    """Keeps, for each position, how far the best two logits of its row are apart."""
+
+    def feed(self, tokens, rows):
+        logits = super().feed(tokens, rows)
+        for row, position in zip(logits, range(self.n_past - rows, self.n_past), strict=True):
+            second, first = np.partition(row, -2)[-2:]
+            self.gaps[position + 1] = float(first - second)
+        return logits
+
+    @property
+    def gaps(self) -> dict[int, float]:
+        return self.__dict__.setdefault("_gaps", {})
+
+
+def reply_to(engine: Engine, prompt: list[int], **options) -> Reply:
+    return list(engine.reply(prompt, ReplyOptions(seed=0, **options)))[-1]
+
+
+@pytest.fixture(scope="module")
+def twins(model_file):
+    """SmolLM2 as target, and once more as its own draft model."""
+    path = model_file("smollm2-135m")
+    load = LoadOptions(context=1024)
+    with Engine(RecordingModel(path, load), LlamaModel(path, load)) as engine:
+        yield engine
+
+
+def test_a_real_model_that_drafts_for_itself_is_always_accepted(twins):
+    prompt = twins.prompt("Write a long story about a river.")
+    reply = reply_to(twins, prompt, sampling=GREEDY, max_tokens=500, ignore_eos=True)
+    counted = reply.metrics
+    assert (counted.generated, counted.accepted, counted.rounds) == (500, 400, 100)
+    assert counted.acceptance_rate == 1.0
+
+
+@pytest.mark.parametrize("draft_length", [1, 4, 7])
+def test_greedy_text_is_the_same_or_differs_at_a_near_tie(twins, draft_length):
+    prompt = twins.prompt("Name the seasons and say something about each.")
+    options = {"sampling": GREEDY, "max_tokens": 200, "ignore_eos": True}
+    plain = reply_to(twins, prompt, draft_length=0, **options)
+    plain_gaps = dict(twins.target.gaps)
+    drafted = reply_to(twins, prompt, draft_length=draft_length, **options)
+    places = [at for at, pair in enumerate(zip(plain.tokens, drafted.tokens, strict=True)) if pair[0] != pair[1]]
+    if places:
+        position = len(prompt) + places[0]
+        assert plain_gaps[position] < 0.5, "the texts differ where the model was certain"
+        assert twins.target.gaps[position] < 0.5
+
+
+@pytest.fixture(scope="module")
+def default_pair(model_file):
+    load = LoadOptions(context=1024)
+    files = model_file("qwen2.5-coder-1.5b"), model_file("qwen2.5-coder-0.5b")
+    with Engine.load(*files, load) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("kind", PROMPTS)
+def test_the_default_pair(default_pair, kind, temperature):
+    prompt = default_pair.prompt(PROMPTS[kind])
+    reply = reply_to(default_pair, prompt, sampling=SamplingOptions(temperature), max_tokens=48)
+    counted = reply.metrics
+    assert counted.generated == len(reply.tokens)
+    assert 0 < counted.accepted <= counted.tested <= counted.drafted
+    assert counted.accepted + counted.rounds - counted.generated in (0, 1)
+    assert len(reply.text) > 80
+    assert "\ufffd" not in reply.text.removesuffix("\ufffd")
+    again = reply_to(default_pair, prompt, sampling=SamplingOptions(temperature), max_tokens=48)
+    assert (again.tokens, again.metrics.cached) == (reply.tokens, len(prompt) - 1)
