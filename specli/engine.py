@@ -14,11 +14,11 @@ from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 
-from specli.decoding.drafting import DraftModelDrafter, Drafter
+from specli.decoding.drafting import Drafter, DraftModelDrafter
 from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Origin, Prefilling, decode
 from specli.decoding.metrics import Metrics
 from specli.decoding.sampling import SamplingOptions
-from specli.decoding.verification import RULES, SeededVerifier
+from specli.decoding.verification import VERIFICATIONS, make_verifier
 from specli.errors import OptionError, PromptError
 from specli.library.files import Silent, ensure_file
 from specli.library.registry import load_registry
@@ -49,9 +49,9 @@ class ReplyOptions:
                 f"--draft-length is {self.draft_length}, but must be 0 or more.",
                 "4 is the default; 0 decodes without a draft.",
             )
-        if self.verification not in RULES:
+        if self.verification not in VERIFICATIONS:
             raise OptionError(
-                f"--verification is {self.verification!r}, but must be one of: {', '.join(RULES)}.",
+                f"--verification is {self.verification!r}, but must be one of: {', '.join(VERIFICATIONS)}.",
                 "block is the default and accepts the most.",
             )
         if self.max_tokens is not None and self.max_tokens < 1:
@@ -195,7 +195,7 @@ class Engine:
         options = options or ReplyOptions()
         seed = secrets.randbits(32) if options.seed is None else options.seed
         sampling = self._sampling(options)
-        verifier = SeededVerifier(options.verification, seed)
+        verifier = make_verifier(options.verification, seed)
         drafter: Drafter | None = None
         if self.draft is not None and options.draft_length > 0:
             drafter = DraftModelDrafter(self.draft, sampling, verifier.draw_draft, self.target.n_vocab)
@@ -214,7 +214,14 @@ class Engine:
 
         loop_options = LoopOptions(sampling, options.draft_length, options.max_tokens)
         events = decode(
-            self.target, drafter, verifier, tokens, loop_options, metrics, ends_reply=ends_reply, interrupted=interrupted
+            self.target,
+            drafter,
+            verifier,
+            tokens,
+            loop_options,
+            metrics,
+            ends_reply=ends_reply,
+            interrupted=interrupted,
         )
         reason: FinishReason = "stop"
         try:

@@ -22,7 +22,7 @@ from specli.errors import DecodeError, OptionError
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.integer[Any]]
 
-# Rows are searched in blocks of this many logits: first the maxima (or sums) of blocks, then the few blocks that matter.
+# Rows are searched in blocks of this many logits: first the maxima of blocks, then the few blocks that matter.
 BLOCK = 128
 
 
@@ -158,6 +158,7 @@ class Distribution:
         With self the target's and other the draft's probabilities this is the residual distribution. A mass of 0
         comes with self as the distribution, which then is the limit that every caller wants.
         """
+        rest: Floats
         if self.ids is not None:
             rest = weight * self.probs - other.probabilities(self.ids)
         else:
@@ -245,7 +246,7 @@ def distribution(
 
 def _softmax(logits: Floats, temperature: float) -> Floats:
     """Return exp(logits / temperature), normalised; [n] to [n], in the precision of the logits."""
-    probs = logits - logits.max()
+    probs: Floats = logits - logits.max()
     if temperature != 1:
         probs /= temperature
     np.exp(probs, out=probs)

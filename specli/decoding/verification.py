@@ -21,8 +21,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from specli.decoding.sampling import Distribution, Random
+from specli.decoding.sampling import Distribution, Floats, Ids, Random
 from specli.errors import OptionError
 
 
@@ -192,3 +193,66 @@ class SeededVerifier:
     ) -> Verdict:
         """Apply the rule with the verifying stream; the position does not matter."""
         return verify(self._rule, draft_tokens, draft_probs, target_probs, self._verifying)
+
+
+class CoupledVerifier:
+    """Draft and target choose by the same noise, so the text depends on the seed and the target alone.
+
+    Daliri, Musco and Suresh 2024, "Coupling without communication and drafter-invariant speculative decoding"
+    (arXiv 2408.07978). Each token has a waiting time that is exponentially distributed with its probability as rate;
+    the first to arrive is chosen, which is a draw from the distribution. The noise is a function of seed, position
+    and token id, so draft and target often choose the same token, and the target chooses the same one whatever was
+    drafted: the same seed gives the same text with any draft model, any draft length, and none.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+
+    def draw_draft(self, distribution: Distribution, position: int) -> int:
+        """Choose the draft token for the position."""
+        return self._choose(distribution, position)
+
+    def verify(
+        self,
+        draft_tokens: Sequence[int],
+        draft_probs: Sequence[Distribution],
+        target_probs: Distributions,
+        position: int,
+    ) -> Verdict:
+        """Choose the target's tokens and keep the draft while it says the same."""
+        return _match(draft_tokens, lambda place: self._choose(target_probs[place], position + place))
+
+    def _choose(self, distribution: Distribution, position: int) -> int:
+        if distribution.certain_token is not None:
+            return distribution.certain_token
+        ids = np.arange(len(distribution.probs)) if distribution.ids is None else distribution.ids
+        with np.errstate(divide="ignore"):  # a token with probability 0 never arrives
+            waiting = -np.log(hashed_uniforms(self._seed, position, ids)) / distribution.probs
+        return int(ids[waiting.argmin()])
+
+
+def hashed_uniforms(seed: int, position: int, ids: Ids) -> Floats:
+    """Return a uniform number in (0, 1) for each of the token ids [n], a function of its three arguments alone.
+
+    Counters through the finaliser of SplitMix64 (Steele, Lea and Flood 2014), seed and position being mixed first.
+    """
+    counters = ids.astype(np.uint64)
+    key = _mix(np.array([seed], dtype=np.uint64))
+    key = _mix(key + np.uint64(position))
+    bits = _mix(counters * np.uint64(0x9E3779B97F4A7C15) + key)
+    return ((bits >> np.uint64(12)).astype(np.float64) + 0.5) / 2.0**52
+
+
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+COUPLED = "coupled"
+VERIFICATIONS = (*RULES, COUPLED)
+
+
+def make_verifier(verification: str, seed: int) -> Verifier:
+    """Return the verifier of a name of `VERIFICATIONS`, with its random numbers from a seed of 0 or more."""
+    return CoupledVerifier(seed) if verification == COUPLED else SeededVerifier(verification, seed)

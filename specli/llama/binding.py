@@ -12,16 +12,16 @@ import sys
 # Without this an abort inside llama.cpp starts a debugger on the user's terminal.
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
-import llama_cpp.llama_cpp as binding  # noqa: E402  (the variable above must be set before)
+from llama_cpp import llama_cpp
 
-__all__ = ["binding", "last_complaint", "set_verbose", "version"]
+__all__ = ["last_complaint", "llama_cpp", "set_verbose", "version"]
 
 _WARNING, _ERROR, _CONTINUED = 3, 4, 5
 _verbose = False
 _complaints: list[str] = []
 
 
-@binding.llama_log_callback  # type: ignore[untyped-decorator]
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
 def _on_log(level: int, text: bytes, _user_data: object) -> None:
     message = text.decode("utf-8", errors="replace")
     if level == _ERROR and message.strip():
@@ -32,8 +32,8 @@ def _on_log(level: int, text: bytes, _user_data: object) -> None:
 
 
 # The package installs a callback of its own on import, which hides errors and prints warnings.
-binding.llama_log_set(_on_log, ctypes.c_void_p(0))
-binding.llama_backend_init()
+llama_cpp.llama_log_set(_on_log, ctypes.c_void_p(0))
+llama_cpp.llama_backend_init()
 
 
 def set_verbose(verbose: bool) -> None:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from specli.decoding.sampling import Floats
 from specli.errors import DecodeError, Interrupted, ModelLoadError, ModelUnsupportedError, OptionError
-from specli.llama.binding import binding as L
-from specli.llama.binding import last_complaint
+from specli.llama.binding import last_complaint, llama_cpp
 from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.vocabulary import Vocabulary
 
@@ -61,6 +61,11 @@ class LoadOptions:
         ):
             if value is not None and not least <= value < 2**31:
                 raise OptionError(f"{flag} is {value}, but must be {least} or more.", hint)
+        if self.exact and has_gpu_backend() and self.gpu_layers != 0:
+            raise OptionError(
+                "--exact is known to hold on the CPU only, and this llama.cpp would use a GPU.",
+                "Add '--gpu-layers 0' to keep the target on the CPU.",
+            )
 
 
 def default_threads() -> int:
@@ -73,7 +78,7 @@ def default_threads() -> int:
 
 def has_gpu_backend() -> bool:
     """Whether the installed llama.cpp was built to use a GPU."""
-    return bool(L.llama_supports_gpu_offload())
+    return bool(llama_cpp.llama_supports_gpu_offload())
 
 
 class LlamaModel:
@@ -103,7 +108,9 @@ class LlamaModel:
         self.path = path
         self.options = options = options or LoadOptions()
         self.file: GgufFile = read_gguf(path)
-        self._model = self._context = self._batch = None
+        self._model: Any = None
+        self._context: Any = None
+        self._batch: Any = None
         self._interrupted = interrupted
         self.n_past = 0
         try:
@@ -113,9 +120,14 @@ class LlamaModel:
             self.close()
             raise
 
+    vocabulary: Vocabulary
+    n_context: int  # tokens the cache holds at most
+    batch_size: int  # tokens one pass takes at most
+    max_rows: int  # rows of logits one pass returns at most
+
     def _load(self, progress: Callable[[float], None]) -> None:
         options = self.options
-        parameters = L.llama_model_default_params()
+        parameters = llama_cpp.llama_model_default_params()
         if options.gpu_layers is not None:
             parameters.n_gpu_layers = options.gpu_layers
         if options.exact:
@@ -131,10 +143,10 @@ class LlamaModel:
             progress(share)
             return not self._interrupted()
 
-        callback = L.llama_progress_callback(on_progress)
+        callback = llama_cpp.llama_progress_callback(on_progress)
         parameters.progress_callback = callback
         last_complaint()
-        self._model = L.llama_model_load_from_file(os.fsencode(self.path), parameters)
+        self._model = llama_cpp.llama_model_load_from_file(os.fsencode(self.path), parameters)
         if not self._model:
             if self._interrupted():
                 raise Interrupted
@@ -146,24 +158,24 @@ class LlamaModel:
         if why:
             raise ModelUnsupportedError(f"{self.path.name} ({self.file.architecture}) {why}.", "Choose another model.")
         self.vocabulary = Vocabulary(self._model)
-        self._n_swa = int(L.llama_model_n_swa(self._model))
+        self._n_swa = int(llama_cpp.llama_model_n_swa(self._model))
 
     def _why_unsupported(self) -> str:
-        if L.llama_model_is_recurrent(self._model) or L.llama_model_is_hybrid(self._model):
+        if llama_cpp.llama_model_is_recurrent(self._model) or llama_cpp.llama_model_is_hybrid(self._model):
             return (
                 "is a recurrent model: its state after a token cannot be taken back, "
                 "so a rejected draft token could not be undone"
             )
-        if L.llama_model_has_encoder(self._model) or not L.llama_model_has_decoder(self._model):
+        if llama_cpp.llama_model_has_encoder(self._model) or not llama_cpp.llama_model_has_decoder(self._model):
             return "is an encoder model and does not continue text"
-        if L.llama_model_is_diffusion(self._model):
+        if llama_cpp.llama_model_is_diffusion(self._model):
             return "is a diffusion model and does not continue text token by token"
         return ""
 
     def _create_context(self) -> None:
         options = self.options
-        parameters = L.llama_context_default_params()
-        trained = int(L.llama_model_n_ctx_train(self._model))
+        parameters = llama_cpp.llama_context_default_params()
+        trained = int(llama_cpp.llama_model_n_ctx_train(self._model))
         parameters.n_ctx = context = options.context or min(DEFAULT_CONTEXT, trained)
         parameters.n_batch = parameters.n_ubatch = options.batch
         parameters.n_outputs_max = min(MAX_ROWS, options.batch)
@@ -173,24 +185,24 @@ class LlamaModel:
         if options.exact:
             # Single rows have kernels of their own, so they get a companion in a sequence of its own, see `_pass`.
             # 64 rows and more have their own attention kernel, which `max_rows` keeps out of reach.
-            parameters.flash_attn_type = L.LLAMA_FLASH_ATTN_TYPE_ENABLED
+            parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
             parameters.n_seq_max = 2
             parameters.kv_unified = True
-        self._context = L.llama_init_from_model(self._model, parameters)
+        self._context = llama_cpp.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise ModelLoadError(
                 f"llama.cpp cannot make a context of {context} tokens for {self.path.name}: "
                 f"{last_complaint() or 'no reason given'}.",
                 "A smaller --context needs less memory.",
             )
-        self._memory = L.llama_get_memory(self._context)
-        self._abort = L.ggml_abort_callback(lambda _user_data: self._interrupted())
-        self._no_abort = L.ggml_abort_callback()
+        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._abort = llama_cpp.ggml_abort_callback(lambda _user_data: self._interrupted())
+        self._no_abort = llama_cpp.ggml_abort_callback()
         # llama.cpp rounds the context up and caps the batch by what was asked for: read both back.
-        self.n_context = int(L.llama_n_ctx_seq(self._context)) - options.exact  # the companion needs a place
-        self.batch_size = int(L.llama_n_batch(self._context))
+        self.n_context = int(llama_cpp.llama_n_ctx_seq(self._context)) - options.exact  # the companion needs a place
+        self.batch_size = int(llama_cpp.llama_n_batch(self._context))
         self.max_rows = min(MAX_ROWS_EXACT if options.exact else MAX_ROWS, self.batch_size)
-        self._batch = batch = L.llama_batch_init(max(2, self.batch_size), 0, 1)
+        self._batch = batch = llama_cpp.llama_batch_init(max(2, self.batch_size), 0, 1)
         shape = (max(2, self.batch_size),)
         self._tokens = np.ctypeslib.as_array(batch.token, shape)
         self._positions = np.ctypeslib.as_array(batch.pos, shape)
@@ -250,7 +262,7 @@ class LlamaModel:
             start = stop
         if rows == 0:
             return np.empty((0, self.n_vocab), dtype=np.float32)
-        pointer = L.llama_get_logits(self._context)
+        pointer = llama_cpp.llama_get_logits(self._context)
         return np.ctypeslib.as_array(pointer, (rows, self.n_vocab))
 
     def _pass(self, tokens: Sequence[int], rows: int, before: int) -> None:
@@ -266,18 +278,18 @@ class LlamaModel:
         self._batch.n_tokens = count + companion
         # Asked for every operation of a pass, which is dear for short passes; those end soon anyway.
         if count > _LONG_PASS:
-            L.llama_set_abort_callback(self._context, self._abort, None)
-        status = L.llama_decode(self._context, self._batch)
-        L.llama_synchronize(self._context)
+            llama_cpp.llama_set_abort_callback(self._context, self._abort, None)
+        status = llama_cpp.llama_decode(self._context, self._batch)
+        llama_cpp.llama_synchronize(self._context)
         if count > _LONG_PASS:
-            L.llama_set_abort_callback(self._context, self._no_abort, None)
+            llama_cpp.llama_set_abort_callback(self._context, self._no_abort, None)
         if companion:
-            L.llama_memory_seq_rm(self._memory, 1, -1, -1)
+            llama_cpp.llama_memory_seq_rm(self._memory, 1, -1, -1)
             self._batch.seq_id[1][0] = 0
         if status == 0:
             self.n_past += count
             return
-        L.llama_memory_seq_rm(self._memory, 0, before, -1)
+        llama_cpp.llama_memory_seq_rm(self._memory, 0, before, -1)
         self.n_past = before
         if status == 2 or self._interrupted():
             raise Interrupted
@@ -305,26 +317,26 @@ class LlamaModel:
         """
         if length >= self.n_past:
             return
-        removed = L.llama_memory_seq_rm(self._memory, 0, length, -1)
+        removed = llama_cpp.llama_memory_seq_rm(self._memory, 0, length, -1)
         window_gone = False
         if self._n_swa and length > 0:
-            window_gone = L.llama_memory_seq_pos_min(self._memory, 0) > max(0, length - self._n_swa)
+            window_gone = llama_cpp.llama_memory_seq_pos_min(self._memory, 0) > max(0, length - self._n_swa)
         if removed and not window_gone:
             self.n_past = length
         else:
-            L.llama_memory_clear(self._memory, True)
+            llama_cpp.llama_memory_clear(self._memory, True)
             self.n_past = 0
 
     def close(self) -> None:
         """Free the memory; safe to call twice."""
         if self._batch is not None:
-            L.llama_batch_free(self._batch)
+            llama_cpp.llama_batch_free(self._batch)
             self._batch = None
         if self._context:
-            L.llama_free(self._context)
+            llama_cpp.llama_free(self._context)
             self._context = None
         if self._model:
-            L.llama_model_free(self._model)
+            llama_cpp.llama_model_free(self._model)
             self._model = None
 
     def __enter__(self) -> LlamaModel:
@@ -343,14 +355,12 @@ def load_vocabulary(path: Path) -> Vocabulary:
         ModelFileError, ModelLoadError: as for `LlamaModel`.
     """
     read_gguf(path)
-    parameters = L.llama_model_default_params()
+    parameters = llama_cpp.llama_model_default_params()
     parameters.vocab_only = True
-    model = L.llama_model_load_from_file(os.fsencode(path), parameters)
+    model = llama_cpp.llama_model_load_from_file(os.fsencode(path), parameters)
     if not model:
         raise ModelLoadError(
             f"llama.cpp cannot read the vocabulary of {path}: {last_complaint() or 'no reason given'}.",
             "'-v' shows llama.cpp's own log.",
         )
     return Vocabulary(model, owned=True)
-
-

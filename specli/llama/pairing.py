@@ -1,4 +1,4 @@
-"""Can this draft model serve this target model, and if not, why?
+"""The pair check: can this draft model serve this target model, and if not, why.
 
 Knows two vocabularies. Must not know weights: the check needs none.
 """

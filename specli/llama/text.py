@@ -120,7 +120,7 @@ def render_template(vocabulary: Vocabulary, messages: Sequence[Message]) -> str:
             bos_token=vocabulary.text(vocabulary.begin_token),
         )
         turns = [{"role": message.role, "content": message.content} for message in messages]
-        return str(formatter(messages=turns).prompt)  # type: ignore[arg-type]
+        return str(formatter(messages=turns).prompt)
     except Exception as error:  # a template can fail in any way its author thought of
         raise PromptError(
             f"the model's chat template refuses this conversation: {error}.",

@@ -9,7 +9,7 @@ import ctypes
 from functools import cached_property
 from typing import Any
 
-from specli.llama.binding import binding as L
+from specli.llama.binding import llama_cpp
 
 _TYPE_NAMES = {0: "none", 1: "SPM", 2: "BPE", 3: "WPM", 4: "UGM", 5: "RWKV", 6: "PLaMo-2"}
 
@@ -25,49 +25,49 @@ class Vocabulary:
     def __init__(self, model: Any, *, owned: bool = False) -> None:
         self._model = model
         self._owned = owned
-        self._vocab = L.llama_model_get_vocab(model)
-        self.size = int(L.llama_vocab_n_tokens(self._vocab))
+        self._vocab = llama_cpp.llama_model_get_vocab(model)
+        self.size = int(llama_cpp.llama_vocab_n_tokens(self._vocab))
         self._pieces: dict[int, bytes] = {}
 
     def __del__(self) -> None:
         if self._owned:
-            L.llama_model_free(self._model)
+            llama_cpp.llama_model_free(self._model)
 
     @property
     def type_name(self) -> str:
         """The kind of tokeniser: BPE, SPM, ..."""
-        number = int(L.llama_vocab_type(self._vocab))
+        number = int(llama_cpp.llama_vocab_type(self._vocab))
         return _TYPE_NAMES.get(number, f"type {number}")
 
     @property
     def begin_token(self) -> int | None:
         """The beginning-of-sequence token, if the model has one."""
-        return _or_none(L.llama_vocab_bos(self._vocab))
+        return _or_none(llama_cpp.llama_vocab_bos(self._vocab))
 
     @property
     def end_token(self) -> int | None:
         """The end-of-sequence token, if the model has one."""
-        return _or_none(L.llama_vocab_eos(self._vocab))
+        return _or_none(llama_cpp.llama_vocab_eos(self._vocab))
 
     @property
     def adds_begin_token(self) -> bool:
         """Whether a text starts with the beginning-of-sequence token."""
-        return bool(L.llama_vocab_get_add_bos(self._vocab))
+        return bool(llama_cpp.llama_vocab_get_add_bos(self._vocab))
 
     @property
     def adds_end_token(self) -> bool:
         """Whether a text ends with the end-of-sequence token."""
-        return bool(L.llama_vocab_get_add_eos(self._vocab))
+        return bool(llama_cpp.llama_vocab_get_add_eos(self._vocab))
 
     @cached_property
     def end_tokens(self) -> frozenset[int]:
         """Every token that ends a reply."""
-        return frozenset(token for token in range(self.size) if L.llama_vocab_is_eog(self._vocab, token))
+        return frozenset(token for token in range(self.size) if llama_cpp.llama_vocab_is_eog(self._vocab, token))
 
     @cached_property
     def texts(self) -> list[bytes]:
         """The raw text of each token, as it stands in the file."""
-        vocab, text = self._vocab, L.llama_vocab_get_text
+        vocab, text = self._vocab, llama_cpp.llama_vocab_get_text
         return [text(vocab, token) for token in range(self.size)]
 
     @cached_property
@@ -76,20 +76,20 @@ class Vocabulary:
         return {
             self.texts[token].decode("utf-8", errors="replace"): token
             for token in range(self.size)
-            if L.llama_vocab_is_control(self._vocab, token) and self.texts[token]
+            if llama_cpp.llama_vocab_is_control(self._vocab, token) and self.texts[token]
         }
 
     @cached_property
     def template(self) -> str | None:
         """The model's chat template (Jinja), if it has one."""
-        template = L.llama_model_chat_template(self._model, None)
+        template = llama_cpp.llama_model_chat_template(self._model, None)
         return template.decode("utf-8", errors="replace") if template else None
 
     def text(self, token: int | None) -> str:
-        """The raw text of one token; '' for None."""
+        """Return the raw text of one token; '' for None."""
         if token is None:
             return ""
-        raw: bytes = L.llama_vocab_get_text(self._vocab, token)
+        raw: bytes = llama_cpp.llama_vocab_get_text(self._vocab, token)
         return raw.decode("utf-8", errors="replace")
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
@@ -101,16 +101,17 @@ class Vocabulary:
             parse_special: read control tokens that are written out; never for text that a user typed.
         """
         data = text.encode("utf-8", errors="surrogatepass")
-        room = len(data) + 2
+        size = len(data)
+        room = size + 2
         while True:
-            buffer = (L.llama_token * room)()
-            count = int(L.llama_tokenize(self._vocab, data, len(data), buffer, room, add_special, parse_special))
+            buffer = (llama_cpp.llama_token * room)()
+            count = int(llama_cpp.llama_tokenize(self._vocab, data, size, buffer, room, add_special, parse_special))
             if count >= 0:
                 return list(buffer[:count])
             room = -count
 
     def piece(self, token: int) -> bytes:
-        """The bytes that a token adds to the text: none for control tokens, and perhaps half a character."""
+        """Return the bytes that a token adds to the text: none for control tokens, and perhaps half a character."""
         cached = self._pieces.get(token)
         if cached is None:
             cached = self._pieces[token] = self._piece(token)
@@ -120,7 +121,7 @@ class Vocabulary:
         room = 64
         while True:
             buffer = ctypes.create_string_buffer(room)
-            count = int(L.llama_token_to_piece(self._vocab, token, buffer, room, 0, False))
+            count = int(llama_cpp.llama_token_to_piece(self._vocab, token, buffer, room, 0, False))
             if count >= 0:
                 return buffer.raw[:count]
             room = -count

@@ -74,7 +74,9 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as request:
         return request.exit_code
     except MemoryError:
-        return _failed(SpecliError("there is not enough memory.", "A smaller model or --context needs less."), verbosity)
+        return _failed(
+            SpecliError("there is not enough memory.", "A smaller model or --context needs less."), verbosity
+        )
 
 
 def _failed(error: SpecliError, verbosity: int = 0) -> int:

@@ -39,6 +39,7 @@ def complete(
     threads: options.Threads = None,
     gpu_layers: options.GpuLayers = None,
     draft_gpu_layers: options.DraftGpuLayers = None,
+    exact: options.Exact = False,
     draft_length: options.DraftLength = 4,
     verification: options.Verification = "block",
     no_draft: options.NoDraft = False,
@@ -62,7 +63,6 @@ def complete(
     """Answer one prompt.
 
     Examples:
-
         specli complete "Write a Python function that reverses a linked list."
 
         git diff | specli complete "Write a commit message for this change."
@@ -90,7 +90,7 @@ def complete(
         stops=tuple(stop or ()),
         ignore_eos=ignore_eos,
     )
-    target_load, draft_load = load_options(context, batch, threads, gpu_layers, draft_gpu_layers)
+    target_load, draft_load = load_options(context, batch, threads, gpu_layers, draft_gpu_layers, exact=exact)
     text = read_prompt(prompt, prompt_file)
     pair = choose_pair(model, "none" if no_draft or draft_length == 0 else draft_model)
 
@@ -174,11 +174,10 @@ def _stream(
     """Print the reply as it comes and return it whole."""
     events = engine.reply(tokens, reply_options, interrupted=interrupted)
     with console.waiting("Reading the prompt") as show:
-        first = next(events)
-        while isinstance(first, Reading):
-            show(f"Reading the prompt: {first.done} of {first.total} tokens")
-            first = next(events)
-    event = first
+        event = next(events)
+        while isinstance(event, Reading):
+            show(f"Reading the prompt: {event.done} of {event.total} tokens")
+            event = next(events)
     while not isinstance(event, Reply):
         if isinstance(event, Piece) and not silent:
             console.write(event.text, event.origin if show_draft else None)

@@ -223,5 +223,3 @@ def waiting(message: str) -> Iterator[Any]:
             progress.update(task, description=text)
 
         yield update
-
-

@@ -50,14 +50,20 @@ def choose_pair(model: str | None, draft_model: str | None) -> Pair:
 
 
 def load_options(
-    context: int | None, batch: int, threads: int | None, gpu_layers: int | None, draft_gpu_layers: int | None
+    context: int | None,
+    batch: int,
+    threads: int | None,
+    gpu_layers: int | None,
+    draft_gpu_layers: int | None,
+    *,
+    exact: bool,
 ) -> tuple[LoadOptions, LoadOptions]:
     """Return how target and draft model are loaded; warn when layers are asked onto a GPU that cannot be used.
 
     Raises:
         OptionError: a value is out of its bounds.
     """
-    target = LoadOptions(context, batch, threads, gpu_layers)
+    target = LoadOptions(context, batch, threads, gpu_layers, exact)
     draft = LoadOptions(context, batch, threads, draft_gpu_layers)
     if (gpu_layers or draft_gpu_layers) and not has_gpu_backend():
         flag, value = ("--gpu-layers", gpu_layers) if gpu_layers else ("--draft-gpu-layers", draft_gpu_layers)
@@ -77,7 +83,6 @@ def pull(model: ModelArgument, quiet: options.Quiet = False, verbose: options.Ve
     """Fetch a model, checked and whole, or say where it is.
 
     Example:
-
         specli pull smollm2-135m
     """
     entry = load_registry().find(model)
@@ -123,7 +128,6 @@ def show(model: ModelArgument, as_json: options.Json = False, verbose: options.V
     """Show what a model file says about itself.
 
     Example:
-
         specli show qwen2.5-coder-1.5b
     """
     entry = load_registry().find(model)
@@ -168,7 +172,6 @@ def check(
     """Check whether a draft model can serve a target model; exit 1 when it cannot.
 
     Example:
-
         specli check qwen2.5-coder-1.5b qwen2.5-coder-0.5b
     """
     registry = load_registry()

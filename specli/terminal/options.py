@@ -71,8 +71,18 @@ Verification = Annotated[
     _option(
         _SPECULATION,
         "--verification",
-        help="Accept rule: block accepts most, token is the textbook's, match is what other tools do. All are exact.",
-        metavar="block|token|match",
+        help="Accept rule: block accepts most; token is the textbook's; match is what other tools do; with coupled a "
+        "seed gives the same text with any draft. All keep the target's distribution.",
+        metavar="block|token|match|coupled",
+    ),
+]
+Exact = Annotated[
+    bool,
+    _option(
+        _MODELS,
+        "--exact",
+        help="Let the target compute the same bits in passes of any size, so that at temperature 0 the text is "
+        "identical with and without a draft. CPU only, and slower.",
     ),
 ]
 NoDraft = Annotated[bool, _option(_SPECULATION, "--no-draft", help="Decode plainly, without a draft model.")]

@@ -104,9 +104,7 @@ def test_filters_and_penalties(rule, sampling):
         # Both share the filters.
         assert round_error(Setting(**pair(seed, 4, 0.0), rule=rule, draft_length=2, sampling=sampling)) < EXACT
         # Only the target has them; the draft samples in its own way.
-        setting = Setting(
-            **pair(seed, 4, 0.0), rule=rule, draft_length=2, sampling=sampling, draft_sampling=WIDE_OPEN
-        )
+        setting = Setting(**pair(seed, 4, 0.0), rule=rule, draft_length=2, sampling=sampling, draft_sampling=WIDE_OPEN)
         assert round_error(setting) < EXACT
 
 
@@ -155,7 +153,7 @@ class KnowsAll(ToyModel):
     """Has rows for prefixes with any token, though it proposes only its own."""
 
 
-# --- Wrong rules: the enumeration must find each of them ---------------------------------------------------------------
+# --- Wrong rules: the enumeration must find each of them ---
 
 
 def resample_from_target(draft_tokens, draft_probs, target_probs, rng):

@@ -11,7 +11,7 @@ from tiny import write_tiny_model
 
 from specli.decoding.sampling import SamplingOptions, distribution
 from specli.errors import DecodeError, Interrupted, ModelFileError, ModelLoadError, ModelUnsupportedError, OptionError
-from specli.llama.binding import binding as L
+from specli.llama.binding import llama_cpp
 from specli.llama.model import MAX_ROWS, LlamaModel, LoadOptions, default_threads, load_vocabulary
 
 TEXT = [1, *range(5, 37)]
@@ -119,7 +119,9 @@ def test_closing_twice(tiny_file):
     model.close()
 
 
-@pytest.mark.parametrize("options", [{"context": 0}, {"batch": 0}, {"threads": 0}, {"gpu_layers": -1}, {"context": 2**40}])
+@pytest.mark.parametrize(
+    "options", [{"context": 0}, {"batch": 0}, {"threads": 0}, {"gpu_layers": -1}, {"context": 2**40}]
+)
 def test_options_out_of_bounds(options):
     (value,) = options.values()
     with pytest.raises(OptionError, match=str(value)):
@@ -232,28 +234,28 @@ def test_filters_are_those_of_llama_cpp(seed, sampling):
 
 def llama_cpp_probabilities(logits, sampling: SamplingOptions, history) -> np.ndarray:
     """What llama.cpp's own sampler chain makes of the same logits."""
-    chain = L.llama_sampler_chain_init(L.llama_sampler_chain_default_params())
+    chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
     size = len(logits)
     if sampling.logit_bias:
-        bias = (L.llama_logit_bias * len(sampling.logit_bias))(*sampling.logit_bias)
-        L.llama_sampler_chain_add(chain, L.llama_sampler_init_logit_bias(size, len(bias), bias))
+        bias = (llama_cpp.llama_logit_bias * len(sampling.logit_bias))(*sampling.logit_bias)
+        llama_cpp.llama_sampler_chain_add(chain, llama_cpp.llama_sampler_init_logit_bias(size, len(bias), bias))
     last_n = sampling.repeat_last_n if sampling.repeat_last_n >= 0 else 10_000
     penalties = (sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty)
     for sampler in (
-        L.llama_sampler_init_penalties(size, last_n, *penalties),
-        L.llama_sampler_init_top_k(sampling.top_k),
-        L.llama_sampler_init_top_p(sampling.top_p, 1),
-        L.llama_sampler_init_min_p(sampling.min_p, 1),
-        L.llama_sampler_init_temp(sampling.temperature),
+        llama_cpp.llama_sampler_init_penalties(size, last_n, *penalties),
+        llama_cpp.llama_sampler_init_top_k(sampling.top_k),
+        llama_cpp.llama_sampler_init_top_p(sampling.top_p, 1),
+        llama_cpp.llama_sampler_init_min_p(sampling.min_p, 1),
+        llama_cpp.llama_sampler_init_temp(sampling.temperature),
     ):
-        L.llama_sampler_chain_add(chain, sampler)
+        llama_cpp.llama_sampler_chain_add(chain, sampler)
     for token in history:
-        L.llama_sampler_accept(chain, token)
-    data = (L.llama_token_data * size)(*((token, float(logit), 0.0) for token, logit in enumerate(logits)))
-    array = L.llama_token_data_array(data, size, -1, False)
-    L.llama_sampler_apply(chain, array)
+        llama_cpp.llama_sampler_accept(chain, token)
+    data = (llama_cpp.llama_token_data * size)(*((token, float(logit), 0.0) for token, logit in enumerate(logits)))
+    array = llama_cpp.llama_token_data_array(data, size, -1, False)
+    llama_cpp.llama_sampler_apply(chain, array)
     kept = [(array.data[place].id, array.data[place].logit) for place in range(array.size)]
-    L.llama_sampler_free(chain)
+    llama_cpp.llama_sampler_free(chain)
     probs = np.zeros(size)
     highest = max(logit for _, logit in kept)
     for token, logit in kept:

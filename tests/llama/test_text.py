@@ -114,13 +114,17 @@ def with_template(tmp_path, template):
 
 
 def test_a_template_that_trims_messages(tmp_path):
-    vocabulary = with_template(tmp_path, "{{ bos_token }}{% for m in messages %}{{ m.content | trim }}<|end|>{% endfor %}")
+    vocabulary = with_template(
+        tmp_path, "{{ bos_token }}{% for m in messages %}{{ m.content | trim }}<|end|>{% endfor %}"
+    )
     assert chat_prompt(vocabulary, [Message("user", " a ")]) == [1, *ids(vocabulary, "a"), 4]
     assert chat_prompt(vocabulary, [Message("user", " <|end|>a ")]) == [1, *ids(vocabulary, "<|end|>a"), 4]
 
 
 def test_a_template_that_rewrites_messages(tmp_path):
-    vocabulary = with_template(tmp_path, "{% for m in messages %}{{ m.content | replace('b', 'cc') }}<|end|>{% endfor %}")
+    vocabulary = with_template(
+        tmp_path, "{% for m in messages %}{{ m.content | replace('b', 'cc') }}<|end|>{% endfor %}"
+    )
     assert chat_prompt(vocabulary, [Message("user", "ab")])[-1] == 4
     with pytest.raises(PromptError, match="rewrites messages"):
         chat_prompt(vocabulary, [Message("user", "<|end|>b")])
