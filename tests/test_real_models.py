@@ -111,7 +111,10 @@ def test_rows_have_the_same_bits_in_passes_of_any_size(exact_pair):
             target.feed(tokens[:start], rows=0)
             passes = range(start, start + 17, count)
             found[count] = np.concatenate(
-                [target.feed(tokens[at : min(at + count, start + 17)], rows=min(count, start + 17 - at)) for at in passes]
+                [
+                    target.feed(tokens[at : min(at + count, start + 17)], rows=min(count, start + 17 - at))
+                    for at in passes
+                ]
             )
         for count, rows in found.items():
             assert (rows == found[1]).all(), f"passes of {count} rows at {start}"

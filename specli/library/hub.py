@@ -86,7 +86,7 @@ def choose_file(quant: str, names: Iterable[str]) -> str:
     whole = [name for name in models if not _parts(name)]
     for asked in [quant] if quant else ["Q4_K_M", "Q8_0", ""]:
         best = max(whole, key=lambda name: _fit(asked, name), default="")
-        if _fit(asked, best):
+        if best and _fit(asked, best):
             return best
     for name in models:
         if _parts(name) and _fit(quant, name):
@@ -104,7 +104,7 @@ def _fit(quant: str, name: str) -> int:
     words = rf"(?<![a-z0-9]){re.escape(quant.lower())}"
     if re.search(rf"{words}(?![a-z0-9_])", name.lower()):
         return 2
-    return 1 if name and re.search(words, name.lower()) else 0
+    return 1 if re.search(words, name.lower()) else 0
 
 
 def _parts(name: str) -> int:

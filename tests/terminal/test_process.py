@@ -44,13 +44,13 @@ def in_terminal(*arguments: str, env) -> str:
 
 def test_show_draft_has_colours_and_a_legend(environment):
     shown = in_terminal("complete", "abc", "-n", "40", "--seed", "3", "--show-draft", env=environment)
-    assert "accepted from the draft" in shown
+    assert "accepted draft token" in shown
     assert "\x1b[32m" in shown  # green: an accepted token
     plain = in_terminal(
         "complete", "abc", "-n", "40", "--seed", "3", "--show-draft", env={**environment, "NO_COLOR": "1"}
     )
     assert "\x1b[32m" not in plain
-    assert "accepted from the draft" in plain
+    assert "accepted draft token" in plain
 
 
 def test_a_pipe_gets_no_colours(environment):
