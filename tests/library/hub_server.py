@@ -97,7 +97,7 @@ def serve(hub: Hub) -> ThreadingHTTPServer:
             etag = hub.etags.get(name, hashlib.sha256(promised).hexdigest())
             headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{etag}"', "X-Linked-ETag": f'"{etag}"'}
             headers["X-Linked-Size"] = str(len(promised))
-            headers["X-HF-Warning"] = "topic; the hub has something to say"
+            headers["X-HF-Warning"] = f"{hub.endpoint}; said once a topic"
             if hub.elsewhere:
                 headers["Location"] = hub.endpoint.replace("127.0.0.1", "localhost") + f"/elsewhere/{name}"
                 headers["X-Xet-Hash"] = "f" * 64

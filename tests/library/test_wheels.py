@@ -65,10 +65,11 @@ def test_a_wheel_without_the_member(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "stored", "deflated"])
 def test_a_damaged_wheel(tmp_path, damage):
-    write_wheels(tmp_path, PARTS, compression=zipfile.ZIP_DEFLATED if damage == "deflated" else zipfile.ZIP_STORED)
+    parts = [PARTS[0], CONTENT.hex().encode()[:1_500_000]]  # the second can be compressed
+    write_wheels(tmp_path, parts, compression=zipfile.ZIP_DEFLATED if damage == "deflated" else zipfile.ZIP_STORED)
     wheel = tmp_path / "wheels" / "toy_part2-1.0-py3-none-any.whl"
     content = bytearray(wheel.read_bytes())
-    content[5000:5100] = bytes(100)
+    content[100:200] = bytes(100)
     wheel.write_bytes(content[:-300] if damage == "cut" else content)
     model = entry(wheels())
     message = fails(model).message
