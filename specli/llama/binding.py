@@ -14,9 +14,9 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 from llama_cpp import llama_cpp
 
-__all__ = ["last_complaint", "llama_cpp", "set_verbose", "version"]
+__all__ = ["last_complaint", "llama_cpp", "set_verbose"]
 
-_WARNING, _ERROR, _CONTINUED = 3, 4, 5
+_ERROR = 4  # ggml's level
 _verbose = False
 _complaints: list[str] = []
 
@@ -47,10 +47,3 @@ def last_complaint() -> str:
     complaints = _complaints[:]
     _complaints.clear()
     return complaints[0] if complaints else ""
-
-
-def version() -> str:
-    """Return the version of the bindings, which names the llama.cpp they carry."""
-    from llama_cpp import __version__
-
-    return str(__version__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -220,13 +219,6 @@ class LlamaModel:
     def end_tokens(self) -> frozenset[int]:
         """End-of-generation tokens."""
         return self.vocabulary.end_tokens
-
-    @cached_property
-    def description(self) -> str:
-        """The model in a few words: architecture, size, quantisation."""
-        billions = self.file.parameters / 1e9
-        size = f"{billions:.1f}B" if billions >= 1 else f"{billions * 1000:.0f}M"
-        return f"{self.file.architecture} {size} {self.file.quantisation}"
 
     def feed(self, tokens: Sequence[int], rows: int) -> Floats:
         """Append tokens to the cache and return logits for the last `rows` of them.

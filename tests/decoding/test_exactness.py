@@ -74,7 +74,7 @@ class Disjoint(ToyModel):
     def logits(self, prefix):
         row = super().logits(prefix)
         row[[0, 1] if self.seed >= 1000 else [2, 3]] = -np.inf
-        return np.where(np.isinf(row).all(), 0.0, row) if np.isinf(row).all() else row
+        return row
 
 
 @rules
@@ -145,12 +145,7 @@ def test_a_stop_rule_that_looks_before_drawing(rule):
 def test_draft_with_a_shorter_vocabulary(rule):
     for seed in range(3):
         setting = Setting(ToyModel(seed, 4, 0.0), ToyModel(seed + 1000, 3, 0.0), rule=rule, draft_length=2)
-        setting = Setting(setting.target, KnowsAll(seed + 1000, 3, 0.0), rule=rule, draft_length=2)
         assert round_error(setting) < EXACT
-
-
-class KnowsAll(ToyModel):
-    """Has rows for prefixes with any token, though it proposes only its own."""
 
 
 # --- Wrong rules: the enumeration must find each of them ---
