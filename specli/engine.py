@@ -18,7 +18,7 @@ from specli.decoding.drafting import Drafter, DraftModelDrafter
 from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Origin, Prefilling, decode
 from specli.decoding.metrics import Metrics
 from specli.decoding.sampling import SamplingOptions
-from specli.decoding.verification import VERIFICATIONS, make_verifier
+from specli.decoding.verification import VERIFICATIONS, Verifier, make_verifier
 from specli.errors import OptionError, PromptError
 from specli.library.files import Silent, ensure_file
 from specli.library.registry import load_registry
@@ -38,6 +38,7 @@ class ReplyOptions:
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
     draft_length: int = 4  # tokens in one draft; 0 is plain decoding
     verification: str = "block"
+    draft_temperature: float | None = None  # what the draft model is sampled with; None: as the target
     max_tokens: int | None = None  # None: until the model stops or the context is full
     seed: int | None = None  # None: a new one each time
     stops: tuple[str, ...] = ()
@@ -53,6 +54,11 @@ class ReplyOptions:
             raise OptionError(
                 f"--verification is {self.verification!r}, but must be one of: {', '.join(VERIFICATIONS)}.",
                 "block is the default and accepts the most.",
+            )
+        if self.draft_temperature is not None and not 0 <= self.draft_temperature < math.inf:
+            raise OptionError(
+                f"--draft-temp is {self.draft_temperature}, but must be a finite number, 0 or more.",
+                "Leave it out to draft at the target's temperature.",
             )
         if self.max_tokens is not None and self.max_tokens < 1:
             raise OptionError(
@@ -168,12 +174,23 @@ class Engine:
         Raises:
             PromptError: it is empty, or the chat template refuses it.
         """
+        messages = [Message("system", system)] if system else []
+        return self.conversation([*messages, Message("user", text)], raw=raw, parse_special=parse_special)
+
+    def conversation(
+        self, messages: Sequence[Message], *, raw: bool = False, parse_special: bool = False
+    ) -> list[int]:
+        """Return the tokens of a conversation whose next turn is the model's; see `prompt`.
+
+        Raises:
+            PromptError: it is empty, or the chat template refuses it.
+        """
         vocabulary = self.target.vocabulary
         if raw or vocabulary.template is None:
-            tokens = plain_prompt(vocabulary, f"{system}\n\n{text}" if system else text, parse_special=parse_special)
+            text = "\n\n".join(message.content for message in messages)
+            tokens = plain_prompt(vocabulary, text, parse_special=parse_special)
         else:
-            messages = [Message("system", system)] if system else []
-            tokens = chat_prompt(vocabulary, [*messages, Message("user", text)], parse_special=parse_special)
+            tokens = chat_prompt(vocabulary, messages, parse_special=parse_special)
         if not tokens:
             raise PromptError("the prompt is empty.", "Give some text as argument, with -f FILE, or on standard input.")
         return tokens
@@ -183,6 +200,7 @@ class Engine:
         prompt: Sequence[int],
         options: ReplyOptions | None = None,
         *,
+        verifier: Verifier | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> Iterator[ReplyEvent]:
         """Answer a prompt, token by token. What the caches already hold of the prompt is not read again.
@@ -190,15 +208,17 @@ class Engine:
         Args:
             prompt: [n] token ids, at least one.
             options: sampling, draft length, when to stop.
+            verifier: takes the place of the one that the options name.
             interrupted: asked between tokens; True ends the reply.
         """
         options = options or ReplyOptions()
         seed = secrets.randbits(32) if options.seed is None else options.seed
-        sampling = self._sampling(options)
-        verifier = make_verifier(options.verification, seed)
+        sampling = self.sampling(options)
+        verifier = verifier or make_verifier(options.verification, seed)
         drafter: Drafter | None = None
         if self.draft is not None and options.draft_length > 0:
-            drafter = DraftModelDrafter(self.draft, sampling, verifier.draw_draft, self.target.n_vocab)
+            draft_sampling = self.draft_sampling(options)
+            drafter = DraftModelDrafter(self.draft, draft_sampling, verifier.draw_draft, self.target.n_vocab)
 
         tokens = list(prompt)
         self._rewind_to_shared(tokens)
@@ -241,12 +261,19 @@ class Engine:
         text = "".join(pieces) + tail
         yield Reply(text, tail, tuple(tokens[len(prompt) :]), reason, seed, metrics)
 
-    def _sampling(self, options: ReplyOptions) -> SamplingOptions:
-        """Return the sampling with end-of-generation tokens forbidden if they are to be ignored."""
+    def sampling(self, options: ReplyOptions) -> SamplingOptions:
+        """Return what the target is sampled with: end-of-generation tokens are forbidden if they are to be ignored."""
         if not options.ignore_eos:
             return options.sampling
         forbidden = tuple((token, -math.inf) for token in sorted(self.target.end_tokens))
         return replace(options.sampling, logit_bias=(*options.sampling.logit_bias, *forbidden))
+
+    def draft_sampling(self, options: ReplyOptions) -> SamplingOptions:
+        """Return what the draft model is sampled with."""
+        sampling = self.sampling(options)
+        if options.draft_temperature is None:
+            return sampling
+        return replace(sampling, temperature=options.draft_temperature)
 
     def _rewind_to_shared(self, tokens: list[int]) -> None:
         """Keep in both caches only what the new prompt begins with."""

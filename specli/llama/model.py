@@ -112,6 +112,7 @@ class LlamaModel:
         self._batch: Any = None
         self._interrupted = interrupted
         self.n_past = 0
+        self.observer = None
         try:
             self._load(progress)
             self._create_context()
@@ -119,6 +120,7 @@ class LlamaModel:
             self.close()
             raise
 
+    observer: Callable[[int, Floats], None] | None  # is shown the position and the logits of each pass that has rows
     vocabulary: Vocabulary
     n_context: int  # tokens the cache holds at most
     batch_size: int  # tokens one pass takes at most
@@ -255,7 +257,10 @@ class LlamaModel:
         if rows == 0:
             return np.empty((0, self.n_vocab), dtype=np.float32)
         pointer = llama_cpp.llama_get_logits(self._context)
-        return np.ctypeslib.as_array(pointer, (rows, self.n_vocab))
+        logits = np.ctypeslib.as_array(pointer, (rows, self.n_vocab))
+        if self.observer is not None:
+            self.observer(self.n_past - rows, logits)
+        return logits
 
     def _pass(self, tokens: Sequence[int], rows: int, before: int) -> None:
         count = len(tokens)
