@@ -177,9 +177,7 @@ class Engine:
         messages = [Message("system", system)] if system else []
         return self.conversation([*messages, Message("user", text)], raw=raw, parse_special=parse_special)
 
-    def conversation(
-        self, messages: Sequence[Message], *, raw: bool = False, parse_special: bool = False
-    ) -> list[int]:
+    def conversation(self, messages: Sequence[Message], *, raw: bool = False, parse_special: bool = False) -> list[int]:
         """Return the tokens of a conversation whose next turn is the model's; see `prompt`.
 
         Raises:

@@ -15,10 +15,13 @@ our own code is an `assert` instead, and is never caught.
     ├── PairError                       this draft model cannot serve this target model
     ├── PromptError                     a prompt that is empty, not text, or cannot be framed
     ├── DownloadError                   no source delivered the file
+    ├── MissingExtraError               an optional library is not installed
     └── Interrupted            exit 130 the user stopped it
 """
 
 from __future__ import annotations
+
+CHECK_FAILED = 3  # the exit code of a command that worked and found what it was asked to look for
 
 
 class SpecliError(Exception):
@@ -72,6 +75,10 @@ class PromptError(SpecliError):
 
 class DownloadError(SpecliError):
     """No source delivered the file."""
+
+
+class MissingExtraError(SpecliError):
+    """What was asked for needs an optional library that is not installed."""
 
 
 class Interrupted(SpecliError):

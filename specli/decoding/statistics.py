@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TypeVar
 
 import numpy as np
@@ -92,13 +93,66 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
 
 def uniformity_test(values: np.ndarray, bins: int = 20) -> TestResult:
     """Test by chi-square whether values in [0, 1) are uniform; `values` is [n]."""
-    counts = np.bincount(np.minimum((values * bins).astype(int), bins - 1), minlength=bins)
+    counts = histogram(values, bins)
     expected = len(values) / bins
     statistic = float(((counts - expected) ** 2).sum() / expected)
     return TestResult(statistic, bins - 1, chi_square_tail(statistic, bins - 1))
 
 
-def mean_test(values: np.ndarray) -> TestResult:
-    """Test whether the mean of values in [0, 1) is that of uniform ones; `values` is [n]. The statistic is z."""
-    z = float((values.mean() - 0.5) * math.sqrt(12 * len(values)))
+def histogram(values: np.ndarray, bins: int = 20) -> np.ndarray:
+    """Count the values in [0, 1) in equal bins; [n] to [bins]."""
+    return np.bincount(np.minimum((values * bins).astype(int), bins - 1), minlength=bins)
+
+
+def mean_test(values: np.ndarray, variances: np.ndarray | float = 1 / 12) -> TestResult:
+    """Test whether values have the mean 0.5, each one's variance being known; the statistic is z.
+
+    Args:
+        values: [n].
+        variances: [n], or one for all; that of uniform values if not given.
+    """
+    spread = math.sqrt(float(np.broadcast_to(variances, values.shape).sum()))
+    z = float((values - 0.5).sum()) / spread if spread > 0 else 0.0
     return TestResult(z, 1, math.erfc(abs(z) / math.sqrt(2)))
+
+
+def detectable_shift(variances: np.ndarray, significance: float, power: float = 0.9) -> float:
+    """Return the shift of a mean that `mean_test` finds with probability `power`; `variances` is [n]."""
+    normal = NormalDist()
+    reach = normal.inv_cdf(1 - significance / 2) + normal.inv_cdf(power)
+    return reach * math.sqrt(float(variances.sum())) / len(variances)
+
+
+def detectable_variation(total: int, degrees: int, significance: float, power: float = 0.9) -> float:
+    """Return a total variation that a chi-square or G-test finds with probability `power`, however it is spread.
+
+    With `total` observations a total variation of d makes the noncentrality at least 4 * total * d**2 (Cauchy and
+    Schwarz); the noncentrality that is needed is found by bisection.
+    """
+    low, high = 0.0, 1e6
+    bound = _chi_square_quantile(significance, degrees)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _noncentral_tail(bound, degrees, middle) < power else (low, middle)
+    return math.sqrt(high / (4 * total))
+
+
+def _chi_square_quantile(tail: float, degrees: int) -> float:
+    low, high = 0.0, 1e6
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if chi_square_tail(middle, degrees) > tail else (low, middle)
+    return high
+
+
+def _noncentral_tail(bound: float, degrees: int, noncentrality: float) -> float:
+    """Return the chance that a noncentral chi-square variable exceeds the bound: a Poisson mixture of central ones."""
+    centre = noncentrality / 2
+    reach = 8 * math.sqrt(centre) + 12
+    total = 0.0
+    for count in range(max(0, int(centre - reach)), int(centre + reach) + 1):
+        weight = (
+            math.exp(count * math.log(centre) - centre - math.lgamma(count + 1)) if centre > 0 else float(not count)
+        )
+        total += weight * chi_square_tail(bound, degrees + 2 * count)
+    return total

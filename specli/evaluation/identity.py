@@ -1,4 +1,4 @@
-"""Identity: at temperature 0, is the text with a draft token for token the text without one?
+"""Identity: whether, at temperature 0, the text with a draft is token for token the text without one.
 
 Knows a loaded pair and its replies. Must not know the terminal.
 

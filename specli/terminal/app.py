@@ -15,6 +15,7 @@ from specli import __version__
 from specli.errors import Interrupted, OptionError, SpecliError
 from specli.llama.binding import set_verbose
 from specli.terminal import console, models
+from specli.terminal.audit import audit
 from specli.terminal.complete import complete
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("complete")(complete)
+app.command("audit")(audit)
 app.command("list")(models.list_models)
 app.command("show")(models.show)
 app.command("pull")(models.pull)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TaskID,
@@ -204,6 +205,22 @@ class FetchReport:
             if self._bar.disable:
                 note(f"{activity} ({bytes_text(total)})")
         self._bar.update(self._tasks[activity], completed=done, total=total)
+
+
+@contextmanager
+def counting(activity: str) -> Iterator[Callable[[int, int], None]]:
+    """Show on a terminal how far something is and how long it will take; call what it yields with (done, total)."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=_errors,
+        transient=True,
+        disable=not _errors.is_terminal or _quiet,
+    ) as progress:
+        task = progress.add_task(activity, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 @contextmanager

@@ -76,6 +76,16 @@ Verification = Annotated[
         metavar="block|token|match|coupled",
     ),
 ]
+DraftTemperature = Annotated[
+    float | None,
+    _option(
+        _SPECULATION,
+        "--draft-temp",
+        help="Temperature that the draft model is sampled with; it changes the speed, never the output. "
+        "Default: the target's.",
+        metavar="T",
+    ),
+]
 Exact = Annotated[
     bool,
     _option(
@@ -124,6 +134,16 @@ Seed = Annotated[
 
 MaxTokens = Annotated[
     int, _option(_OUTPUT, "-n", "--max-tokens", help="Tokens of the reply at most; -1 is no limit.", metavar="N")
+]
+Prompts = Annotated[
+    str,
+    _option(
+        _OUTPUT,
+        "--prompts",
+        help="What to ask: 'builtin', some of its classes as in 'builtin:code,story', or a file with one prompt a "
+        "line, or JSONL with prompt, class and system.",
+        metavar="FILE|builtin[:CLASS,...]",
+    ),
 ]
 Stop = Annotated[
     list[str] | None,
