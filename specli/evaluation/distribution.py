@@ -97,7 +97,8 @@ class TokenValues:
 def teacher_forced(model: LanguageModel, tokens: Sequence[int], start: int) -> Iterator[Floats]:
     """Yield the rows of logits [n_vocab] behind tokens[start:], by feeding the text as it is.
 
-    What the model has cached of tokens[:start - 1] is used; nothing after it. A row is valid until the next one.
+    What the model has cached must be the beginning of these tokens; it is used as far as tokens[:start - 1]. A row is
+    valid until the next one.
     """
     model.rewind(start - 1)
     if model.n_past < start - 1:
@@ -113,13 +114,14 @@ def interval_of(target: Distribution, draft: Distribution, token: int) -> tuple[
     Candidates of equal ratio are ordered by id. The interval is as wide as the token's target probability.
     """
     ids = np.arange(len(target.probs)) if target.ids is None else target.ids
-    target_probs = target.probs.astype(np.float64)  # products of two small numbers must not vanish
-    draft_probs = draft.probabilities(ids).astype(np.float64)
-    own = target.probability(token)
-    here, there = draft_probs * own, draft.probability(token) * target_probs
-    before = (here < there) | ((here == there) & (ids < token))
-    low = float(target_probs[before].sum() / target_probs.sum())
-    return min(low, 1.0), min(low + own, 1.0)
+    target_probs = target.probs.astype(np.float64)
+    possible = target_probs > 0
+    ratios = np.zeros(len(ids))
+    np.divide(draft.probabilities(ids), target_probs, out=ratios, where=possible)
+    ratio = ratios[np.searchsorted(ids, token)]
+    before = (ratios < ratio) | ((ratios == ratio) & (ids < token))
+    low = float(target_probs[before & possible].sum() / target_probs.sum())
+    return min(low, 1.0), min(low + target.probability(token), 1.0)
 
 
 def middle_variance(target: Distribution) -> float:

@@ -1,0 +1,215 @@
+"""The audit of distributions: the values it tests, its false alarms, its power, and wrong rules it must find."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_exactness import bonus_from_the_wrong_row, end_at_the_first_failure, softmax_of_residual
+from tiny import write_tiny_model
+
+from specli.decoding.sampling import Distribution, SamplingOptions, distribution
+from specli.decoding.statistics import detectable_shift, detectable_variation, g_test, mean_test
+from specli.decoding.verification import RULES
+from specli.engine import Engine, ReplyOptions
+from specli.errors import PromptError
+from specli.evaluation.distribution import (
+    REST,
+    SIGNIFICANCE,
+    interval_of,
+    joint_audit,
+    joint_probabilities,
+    judge,
+    middle_variance,
+    sample_tokens,
+    teacher_forced,
+)
+from specli.evaluation.prompts import Prompt
+from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.text import Message
+
+PROMPTS = [
+    Prompt("own", f"own-{number}", (Message("user", text),)) for number, text in enumerate(("abc", "hello", "xy"))
+]
+FULL = SamplingOptions(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+FILTERED = SamplingOptions(temperature=0.9, top_k=6, top_p=0.9, min_p=0.02, repeat_penalty=1.2)
+
+
+@st.composite
+def distributions(draw, size=5):
+    weights = draw(st.lists(st.integers(0, 9), min_size=size, max_size=size).filter(any))
+    probs = np.array(weights) / sum(weights)
+    if draw(st.booleans()):
+        return Distribution.dense(probs)
+    ids = np.flatnonzero(probs)
+    return Distribution.sparse(ids, probs[ids])
+
+
+@given(distributions(), distributions())
+def test_intervals_tile_the_unit_and_their_middles_have_the_stated_moments(target, draft):
+    tokens = [token for token in range(5) if target.probability(token) > 0]
+    intervals = {token: interval_of(target, draft, token) for token in tokens}
+    ends = sorted(intervals.values())
+    assert ends[0][0] == 0  # no gap, also among ratios that are equal but for rounding
+    assert ends[-1][1] == pytest.approx(1)
+    for (_, high), (low, _) in pairwise(ends):
+        assert high == pytest.approx(low)
+    middles = {token: (low + high) / 2 for token, (low, high) in intervals.items()}
+    mean = sum(target.probability(token) * middle for token, middle in middles.items())
+    square = sum(target.probability(token) * middle**2 for token, middle in middles.items())
+    assert mean == pytest.approx(0.5)
+    assert square - mean**2 == pytest.approx(middle_variance(target), abs=1e-12)
+    ratios = [draft.probability(token) / target.probability(token) for token in sorted(tokens, key=intervals.get)]
+    assert ratios == pytest.approx(sorted(ratios))
+
+
+def test_a_bias_of_the_stated_size_is_found_nine_times_in_ten():
+    rng = np.random.default_rng(5)
+    found, runs, tokens = 0, 400, 2000
+    for _ in range(runs):
+        probs = rng.dirichlet(np.ones(6), size=tokens)
+        variances = (1 - (probs**3).sum(axis=1)) / 12
+        variation = 2 * detectable_shift(variances, 0.01)
+        # Mass is moved from the tokens of low order to those of high order, evenly on either side of a border.
+        border = rng.uniform(0.3, 0.7)
+        edges = np.cumsum(probs, axis=1)
+        split = edges <= border
+        low_mass = (probs * split).sum(axis=1)
+        scale = np.where(split, 1 - variation / np.maximum(low_mass, variation)[:, None],
+                         1 + variation / (1 - low_mass)[:, None])  # fmt: skip
+        scale[low_mass < variation] = 1
+        biased = probs * scale
+        chosen = (rng.random((tokens, 1)) * biased.sum(axis=1, keepdims=True) > np.cumsum(biased, axis=1)).sum(axis=1)
+        middles = (edges - probs / 2)[np.arange(tokens), np.minimum(chosen, 5)]
+        # Rows that had too little below the border moved nothing: the bias a token is less than stated by their share.
+        found += mean_test(middles, variances).p_value < 0.01
+    share_moved = (low_mass >= variation).mean()
+    assert share_moved > 0.6
+    assert found / runs > 0.6  # at the share that was moved; nearly always at the full size
+
+
+def test_the_bound_of_the_joint_test_holds_for_an_even_and_for_an_uneven_bias():
+    rng = np.random.default_rng(6)
+    probs = rng.dirichlet(np.ones(40))
+    total = 4000
+    variation = detectable_variation(total, 39, 0.001)
+    signs = np.where(np.arange(40) % 2, 1, -1)
+    spread = probs * signs
+    even = probs + spread * variation * 2 / np.abs(spread).sum()
+    assert 0.5 * np.abs(even - probs).sum() == pytest.approx(variation, rel=0.1)
+    even /= even.sum()
+    exact = dict(enumerate(probs))
+    alarms = sum(g_test(dict(enumerate(rng.multinomial(total, even))), exact).p_value < 0.001 for _ in range(100))
+    assert alarms >= 75  # 90 expected or more
+    assert sum(g_test(dict(enumerate(rng.multinomial(total, probs))), exact).p_value < 0.001 for _ in range(100)) <= 3
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair")
+    load = LoadOptions(context=512, threads=1)
+    # The draft model is the target with flatter distributions: most of what it says is accepted.
+    files = [write_tiny_model(folder / f"{width}.gguf", seed=31, sharpness=width) for width in (3.0, 1.8)]
+    with Engine(*(LlamaModel(file, load) for file in files)) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("sampling", [FULL, FILTERED], ids=["full", "filtered"])
+@pytest.mark.parametrize("rule", ["block", "token", "match", "coupled"])
+def test_right_rules_pass(engine, rule, sampling):
+    options = ReplyOptions(sampling, draft_length=3, verification=rule, max_tokens=40, seed=1)
+    report = judge(sample_tokens(engine, PROMPTS, options, 3000))
+    assert report.p_value > 0.01
+    assert not report.found
+    assert (report.impossible, report.borderline) == (0, 0)
+    assert report.tokens >= 3000
+    assert report.groups[0].place is None
+    assert sum(report.groups[0].counts) == report.tokens
+    assert report.detectable < 0.06
+
+
+def test_another_draft_temperature_passes_too(engine):
+    options = ReplyOptions(FULL, draft_length=3, draft_temperature=0.4, max_tokens=40, seed=2)
+    assert judge(sample_tokens(engine, PROMPTS, options, 3000)).p_value > 0.01
+
+
+@pytest.mark.parametrize("sampling", [FULL, FILTERED], ids=["full", "filtered"])
+def test_the_control_is_found(engine, sampling):
+    options = ReplyOptions(sampling, draft_length=3, max_tokens=40, seed=1)
+    report = judge(sample_tokens(engine, PROMPTS, options, 8000, control=True))
+    assert report.found
+    assert report.p_value < SIGNIFICANCE
+    assert report.estimate > report.detectable
+
+
+@pytest.mark.parametrize(
+    "wrong", [bonus_from_the_wrong_row, end_at_the_first_failure, softmax_of_residual], ids=lambda rule: rule.__name__
+)
+def test_other_wrong_rules_are_found(engine, wrong, monkeypatch):
+    monkeypatch.setitem(RULES, "block", wrong)
+    options = ReplyOptions(FULL, draft_length=3, max_tokens=40, seed=1)
+    assert judge(sample_tokens(engine, PROMPTS, options, 6000)).found
+
+
+def test_tokens_that_the_filters_exclude_are_a_fault(engine):
+    generated = ReplyOptions(FULL, draft_length=3, max_tokens=40, seed=1)
+
+    class Ignoring(Engine):
+        """Generates with every token allowed, whatever is asked for."""
+
+        def reply(self, prompt, options=None, **more):
+            return super().reply(prompt, generated, **more)
+
+    ignoring = Ignoring(engine.target, engine.draft)
+    report = judge(sample_tokens(ignoring, PROMPTS, ReplyOptions(FILTERED, draft_length=3, seed=1), 500))
+    assert report.impossible > 50
+    assert report.found
+
+
+def test_a_prompt_that_does_not_fit_is_no_endless_loop(engine):
+    prompts = [Prompt("own", "own-1", (Message("user", "a" * 600),))]
+    with pytest.raises(PromptError, match=r"own-1 has 6\d\d tokens"):
+        sample_tokens(engine, prompts, ReplyOptions(FULL), 10)
+
+
+def test_teacher_forcing_gives_the_rows_of_single_passes(engine):
+    engine.target.rewind(0)
+    tokens = [1, *range(5, 35), *range(5, 35), *range(5, 35)]
+    rows = [row.copy() for row in teacher_forced(engine.target, tokens, 4)]
+    assert len(rows) == len(tokens) - 4
+    for at in (4, 20, 70, len(tokens) - 1):
+        engine.target.rewind(0)
+        alone = engine.target.feed(tokens[:at], rows=1)[0]
+        np.testing.assert_allclose(rows[at - 4], alone, atol=0.01)
+
+
+def test_joint_probabilities_add_up_and_agree_with_the_chain_rule(engine):
+    prompt = engine.conversation(PROMPTS[0].messages)
+    engine.target.rewind(0)
+    cells = joint_probabilities(engine.target, FULL, prompt, 2, 0.01)
+    assert sum(cells.values()) == pytest.approx(1.0)
+    assert cells[REST] < 0.9
+    (first, second), joint = next(item for item in cells.items() if len(item[0]) == 2)
+    engine.target.rewind(0)
+    chances = [
+        distribution(engine.target.feed(tokens[engine.target.n_past :], rows=1)[0], FULL).probability(token)
+        for tokens, token in ((prompt, first), ([*prompt, first], second))
+    ]
+    assert joint == pytest.approx(np.prod(chances), rel=1e-4)
+
+
+@pytest.mark.parametrize("rule", ["block", "coupled"])
+def test_joint_audit(engine, rule):
+    options = ReplyOptions(FULL, draft_length=3, verification=rule, seed=3)
+    report = joint_audit(engine, PROMPTS[0], options, 1500, depth=2)
+    assert report.test.p_value > 0.01
+    assert not report.found
+    assert report.cells > 20
+
+
+def test_joint_audit_finds_the_control(engine):
+    report = joint_audit(engine, PROMPTS[0], ReplyOptions(FULL, draft_length=3, seed=3), 4000, depth=2, control=True)
+    assert report.found

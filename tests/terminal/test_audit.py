@@ -1,0 +1,102 @@
+"""`specli audit` on a tiny pair: reports, exit codes, pictures, and mistakes."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from specli.terminal import plots
+
+FULL = ("--temp", "1", "--top-k", "0", "--top-p", "1", "--min-p", "0")
+
+
+@pytest.fixture
+def audit(specli, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("abc\nhello\n")
+    return lambda *arguments: specli("audit", "--prompts", str(prompts), "-t", "1", "--samples", "800", *arguments)
+
+
+def test_nothing_is_found(audit):
+    result = audit(*FULL)
+    assert result.code == 0
+    assert "No bias found: p = " in result.out
+    assert "No difference: with and without the draft" in result.out
+    assert result.err == ""
+
+
+def test_json(audit):
+    result = audit(*FULL, "--verification", "coupled", "--json")
+    assert result.code == 0
+    found = result.json
+    assert (found["kind"], found["version"], found["found"], found["control"]) == ("audit", 1, False, False)
+    assert found["settings"]["verification"] == "coupled"
+    assert found["distribution"]["tokens"] >= 800
+    assert found["distribution"]["groups"][0]["place"] is None
+    assert found["identity"]["differences"] == 0
+    assert found["joint"] is None
+
+
+def test_the_control_is_found(audit):
+    result = audit(*FULL, "--samples", "4000", "--control")
+    assert result.code == 3
+    assert "Bias found: p = " in result.out
+    assert audit(*FULL, "--samples", "4000", "--control", "--json").json["found"] is True
+
+
+def test_joint(audit):
+    result = audit(*FULL, "--joint", "--samples", "600")
+    assert result.code == 0
+    assert "the first 3 tokens of 600 replies to own-1" in result.out
+    assert "exact mode" in result.out
+    assert audit(*FULL, "--joint", "--samples", "3000", "--control").code == 3
+
+
+def test_parts(audit):
+    assert "Identical texts" not in audit("--part", "distribution").out
+    assert "Probabilities" not in audit("--part", "identity").out
+    assert "Probabilities" not in audit("--temp", "0").out
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_a_picture(audit, tmp_path, ending):
+    pytest.importorskip("matplotlib")
+    file = tmp_path / f"audit.{ending}"
+    assert audit("--part", "distribution", "--plot", str(file)).code == 0
+    assert file.stat().st_size > 5000
+    assert [path.name for path in tmp_path.glob("*audit*")] == [file.name]
+
+
+def test_a_picture_without_matplotlib(audit, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
+    result = audit("--plot", str(tmp_path / "audit.png"))
+    assert result.code == 1
+    assert "Install it with: python -m pip install 'specli[plot]'" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--samples", "0"], "--samples is 0"),
+        (["-md", "none"], "without drafts"),
+        (["--draft-length", "0"], "without drafts"),
+        (["--temp", "0", "--control"], "--temp is 0"),
+        (["--temp", "0", "--joint"], "--temp is 0"),
+        (["--control", "--verification", "match"], "--control has a rule of its own"),
+        (["--control", "--part", "identity"], "--control is about probabilities"),
+        (["--plot", "x.pdf"], "must end in .png or .svg"),
+        (["--plot", "/nowhere/x.png"], "folder cannot be written to"),
+        (["--plot", "x.png", "--joint"], "left out here"),
+        (["--part", "half"], "half"),
+        (["--prompts", "builtin:poem"], "no class 'poem'"),
+        (["--draft-temp", "-1"], "--draft-temp is -1"),
+    ],
+)
+def test_mistakes(audit, arguments, message):
+    result = audit(*arguments)
+    assert result.code == 2
+    assert message in result.err
+    assert "Hint: " in result.err
+    assert result.out == ""
