@@ -22,7 +22,9 @@ from specli.decoding.verification import VERIFICATIONS, Verifier, make_verifier
 from specli.errors import OptionError, PromptError
 from specli.library.files import Silent, ensure_file
 from specli.library.registry import load_registry
-from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.gguf import read_gguf
+from specli.llama.memory import require_memory
+from specli.llama.model import LlamaModel, LoadOptions, on_gpu, planned_context
 from specli.llama.pairing import require_pair
 from specli.llama.text import Message, TextStream, chat_prompt, plain_prompt
 
@@ -140,15 +142,13 @@ class Engine:
             ModelFileError, ModelUnsupportedError, ModelLoadError, PairError, Interrupted.
         """
         started = perf_counter()
-        models: list[LlamaModel] = []
+        chosen = [(target, target_options), (draft, draft_options or target_options)]
+        models = load_models(
+            [(path, options) for path, options in chosen if path is not None],
+            progress=progress,
+            interrupted=interrupted,
+        )
         try:
-            for path, options in ((target, target_options), (draft, draft_options or target_options)):
-                if path is not None:
-
-                    def share_of(share: float, name: str = path.name) -> None:
-                        progress(name, share)
-
-                    models.append(LlamaModel(path, options, progress=share_of, interrupted=interrupted))
             return cls(*models, load_seconds=perf_counter() - started)
         except BaseException:
             for model in models:
@@ -259,6 +259,25 @@ class Engine:
         text = "".join(pieces) + tail
         yield Reply(text, tail, tuple(tokens[len(prompt) :]), reason, seed, metrics)
 
+    def use_draft(self, draft: LlamaModel | None) -> None:
+        """Draft with another model from now on, or with none; whoever loaded the one before closes it.
+
+        Raises:
+            PairError: it cannot serve the target model.
+        """
+        if draft is self.draft:
+            return
+        if draft is not None:
+            require_pair(self.target.vocabulary, draft.vocabulary, self.target.path.name, draft.path.name)
+            draft.rewind(0)
+        self.draft = draft
+
+    def forget(self) -> None:
+        """Empty the caches, so that the next prompt is read from its beginning."""
+        for model in (self.target, self.draft):
+            if model is not None:
+                model.rewind(0)
+
     def sampling(self, options: ReplyOptions) -> SamplingOptions:
         """Return what the target is sampled with: end-of-generation tokens are forbidden if they are to be ignored."""
         if not options.ignore_eos:
@@ -294,6 +313,45 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def load_models(
+    chosen: Sequence[tuple[Path, LoadOptions | None]],
+    *,
+    progress: Callable[[str, float], None] = lambda name, share: None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> list[LlamaModel]:
+    """Load models that are to be in memory together: all of them or none.
+
+    Args:
+        chosen: each one's GGUF file, and how it is put into memory.
+        progress: called with a file's name and its loaded share, 0 to 1.
+        interrupted: asked during loading and long passes; True breaks off with `Interrupted`.
+
+    Raises:
+        ModelFileError, ModelUnsupportedError, ModelLoadError, Interrupted.
+    """
+    files = [read_gguf(path) for path, _ in chosen]
+    require_memory(
+        [
+            (file, planned_context(file, options))
+            for file, (_, options) in zip(files, chosen, strict=True)
+            if not on_gpu(options)
+        ]
+    )
+    models: list[LlamaModel] = []
+    try:
+        for file, (path, options) in zip(files, chosen, strict=True):
+
+            def share_of(share: float, name: str = path.name) -> None:
+                progress(name, share)
+
+            models.append(LlamaModel(path, options, file=file, progress=share_of, interrupted=interrupted))
+    except BaseException:
+        for model in models:
+            model.close()
+        raise
+    return models
 
 
 def generate(

@@ -16,6 +16,8 @@ our own code is an `assert` instead, and is never caught.
     ├── PromptError                     a prompt that is empty, not text, or cannot be framed
     ├── DownloadError                   no source delivered the file
     ├── MissingExtraError               an optional library is not installed
+    ├── JournalError                    a file of measurements that cannot be read or written
+    ├── CheckFailedError       exit 3   what was asked for with --require-... does not hold
     └── Interrupted            exit 130 the user stopped it
 """
 
@@ -79,6 +81,16 @@ class DownloadError(SpecliError):
 
 class MissingExtraError(SpecliError):
     """What was asked for needs an optional library that is not installed."""
+
+
+class JournalError(SpecliError):
+    """A file of measurements cannot be read or written."""
+
+
+class CheckFailedError(SpecliError):
+    """A check that was asked for failed."""
+
+    exit_code = CHECK_FAILED
 
 
 class Interrupted(SpecliError):

@@ -8,13 +8,14 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from importlib import metadata
 
 # Without this an abort inside llama.cpp starts a debugger on the user's terminal.
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 from llama_cpp import llama_cpp
 
-__all__ = ["last_complaint", "llama_cpp", "set_verbose"]
+__all__ = ["last_complaint", "llama_cpp", "set_verbose", "version"]
 
 _ERROR = 4  # ggml's level
 _verbose = False
@@ -47,3 +48,8 @@ def last_complaint() -> str:
     complaints = _complaints[:]
     _complaints.clear()
     return complaints[0] if complaints else ""
+
+
+def version() -> str:
+    """Return the version of llama-cpp-python, which names the llama.cpp in it."""
+    return metadata.version("llama-cpp-python")

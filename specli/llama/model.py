@@ -60,7 +60,7 @@ class LoadOptions:
         ):
             if value is not None and not least <= value < 2**31:
                 raise OptionError(f"{flag} is {value}, but must be {least} or more.", hint)
-        if self.exact and has_gpu_backend() and self.gpu_layers != 0:
+        if self.exact and on_gpu(self):
             raise OptionError(
                 "--exact is known to hold on the CPU only, and this llama.cpp would use a GPU.",
                 "Add '--gpu-layers 0' to keep the target on the CPU.",
@@ -80,12 +80,26 @@ def has_gpu_backend() -> bool:
     return bool(llama_cpp.llama_supports_gpu_offload())
 
 
+def on_gpu(options: LoadOptions | None) -> bool:
+    """Whether weights go to a GPU."""
+    return has_gpu_backend() and (options is None or options.gpu_layers != 0)
+
+
+def planned_context(file: GgufFile, options: LoadOptions | None) -> int:
+    """Return how many tokens the cache will hold, before llama.cpp rounds it up."""
+    if options is not None and options.context is not None:
+        return options.context
+    trained = file.value("context_length")
+    return min(DEFAULT_CONTEXT, trained) if isinstance(trained, int) else DEFAULT_CONTEXT
+
+
 class LlamaModel:
     """A GGUF model with its cache; a `LanguageModel` for the decoding room. Close it, or use it in `with`.
 
     Args:
         path: the GGUF file.
         options: context, batch, threads, offload.
+        file: what was read of the file already.
         progress: called with the loaded share, 0 to 1.
         interrupted: asked during loading and during every pass; True breaks off with `Interrupted`.
 
@@ -101,12 +115,13 @@ class LlamaModel:
         path: Path,
         options: LoadOptions | None = None,
         *,
+        file: GgufFile | None = None,
         progress: Callable[[float], None] = lambda share: None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.path = path
         self.options = options = options or LoadOptions()
-        self.file: GgufFile = read_gguf(path)
+        self.file: GgufFile = file or read_gguf(path)
         self._model: Any = None
         self._context: Any = None
         self._batch: Any = None
@@ -125,6 +140,7 @@ class LlamaModel:
     n_context: int  # tokens the cache holds at most
     batch_size: int  # tokens one pass takes at most
     max_rows: int  # rows of logits one pass returns at most
+    threads: int
 
     def _load(self, progress: Callable[[float], None]) -> None:
         options = self.options
@@ -136,7 +152,7 @@ class LlamaModel:
             # variable is read once in the life of the process.
             parameters.use_extra_bufts = False
             os.environ["GGML_CPU_TILED_MM"] = "0"
-        elif not has_gpu_backend() or options.gpu_layers == 0:
+        elif not on_gpu(options):
             # llama.cpp repacks weights for the CPU. Mapped into memory besides, they would be there twice.
             parameters.load_mode = 0
 
@@ -176,12 +192,11 @@ class LlamaModel:
     def _create_context(self) -> None:
         options = self.options
         parameters = llama_cpp.llama_context_default_params()
-        trained = int(llama_cpp.llama_model_n_ctx_train(self._model))
-        parameters.n_ctx = context = options.context or min(DEFAULT_CONTEXT, trained)
+        parameters.n_ctx = context = planned_context(self.file, options)
         parameters.n_batch = parameters.n_ubatch = options.batch
         parameters.n_outputs_max = min(MAX_ROWS, options.batch)
-        self._threads = options.threads or default_threads()
-        parameters.n_threads = parameters.n_threads_batch = self._threads
+        self.threads = options.threads or default_threads()
+        parameters.n_threads = parameters.n_threads_batch = self.threads
         parameters.swa_full = options.exact  # else keep only the window, as llama.cpp's own tools do; `rewind` knows
         if options.exact:
             # Single rows have kernels of their own, so they get a companion in a sequence of its own, see `_pass`.
@@ -304,7 +319,7 @@ class LlamaModel:
         """
         if self.file.matrix_kinds & {"F32", "F16", "BF16"}:
             return True
-        return self._threads > 1 and self.n_past + 1 > 256
+        return self.threads > 1 and self.n_past + 1 > 256
 
     def rewind(self, length: int) -> None:
         """Drop cached tokens so that at most `length` are left; all of them where going back exactly is impossible.

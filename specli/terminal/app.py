@@ -16,6 +16,7 @@ from specli.errors import Interrupted, OptionError, SpecliError
 from specli.llama.binding import set_verbose
 from specli.terminal import console, models
 from specli.terminal.audit import audit
+from specli.terminal.compare import compare
 from specli.terminal.complete import complete
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("complete")(complete)
+app.command("compare")(compare)
 app.command("audit")(audit)
 app.command("list")(models.list_models)
 app.command("show")(models.show)

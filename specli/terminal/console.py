@@ -208,8 +208,11 @@ class FetchReport:
 
 
 @contextmanager
-def counting(activity: str) -> Iterator[Callable[[int, int], None]]:
-    """Show on a terminal how far something is and how long it will take; call what it yields with (done, total)."""
+def counting(activity: str) -> Iterator[Callable[..., None]]:
+    """Show on a terminal how far something is and how long it will take.
+
+    Call what it yields with (done, total), and with what is being done if that changes.
+    """
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -220,7 +223,11 @@ def counting(activity: str) -> Iterator[Callable[[int, int], None]]:
         disable=not _errors.is_terminal or _quiet,
     ) as progress:
         task = progress.add_task(activity, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def update(done: int, total: int, doing: str = activity) -> None:
+            progress.update(task, description=doing, completed=done, total=total)
+
+        yield update
 
 
 @contextmanager

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from specli.errors import MissingExtraError, OptionError
+from specli.evaluation.comparison import Arm
 from specli.evaluation.distribution import BINS, DistributionReport
+from specli.evaluation.summary import OVERALL, Figures
 
 KINDS = (".png", ".svg")
 BLUE, ORANGE, GREY = "#2563a8", "#d2691e", "#8a8f98"
+COLOURS = (BLUE, ORANGE, "#3a8f5c", "#8a5aa8", "#b8a030")
 
 
 def check(path: Path) -> None:
@@ -84,3 +88,58 @@ def save_audit(report: DistributionReport, path: Path) -> None:
     right.set_ylabel("mean, in standard errors (z)")
     right.set_title("95 % of them lie in the band when exact", fontsize=10)
     save(figure, path)
+
+
+def save_comparison(arms: Sequence[Arm], figures: Sequence[Figures], path: Path) -> None:
+    """Draw the speedup by class of prompts with its interval, and acceptance by place in the draft."""
+    temperatures = list(dict.fromkeys(arm.temperature for arm in arms))
+    kinds = list(dict.fromkeys(one.kind for one in figures))
+    most = max(sum(arm.temperature == temperature and not arm.plain for arm in arms) for temperature in temperatures)
+    height = max(3.4, 0.6 + 0.17 * len(kinds) * (most + 1))
+    figure, axes = new_figure(4.2 * len(temperatures) + 3.6, height, columns=len(temperatures) + 1)
+    for axis, temperature in zip(axes[:-1], temperatures, strict=True):
+        ours = [at for at, arm in enumerate(arms) if arm.temperature == temperature and not arm.plain]
+        _draw_speedups(axis, arms, ours, kinds, figures)
+        axis.set_title(f"temperature {temperature:g}", fontsize=10)
+    axes[0].legend(fontsize=8, frameon=False, loc="best")
+    for at, arm in enumerate(arms):
+        overall = next((one for one in figures if one.arm == at and one.kind == OVERALL), None)
+        if overall is not None and overall.acceptance_by_place:
+            places = range(1, len(overall.acceptance_by_place) + 1)
+            label = f"{arm.name}, temperature {arm.temperature:g}"
+            axes[-1].plot(places, overall.acceptance_by_place, "o-", ms=4, lw=1.2, label=label)
+    axes[-1].set_ylim(0, 1.02)
+    axes[-1].set_xlabel("place in the draft")
+    axes[-1].set_ylabel("accepted / tested")
+    axes[-1].xaxis.get_major_locator().set_params(integer=True)
+    if axes[-1].lines:
+        axes[-1].legend(fontsize=7, frameon=False, loc="lower left")
+    save(figure, path)
+
+
+def _draw_speedups(
+    axis: Any, arms: Sequence[Arm], ours: Sequence[int], kinds: Sequence[str], figures: Sequence[Figures]
+) -> None:
+    """Draw one bar for each class and arm, from the line of plain decoding to the speedup."""
+    width = 0.8 / max(1, len(ours))
+    for number, at in enumerate(ours):
+        found = {one.kind: one.speedup for one in figures if one.arm == at}
+        rows = [row for row, kind in enumerate(kinds) if kind in found]
+        middles = [found[kinds[row]].middle for row in rows]
+        below = [found[kinds[row]].middle - found[kinds[row]].low for row in rows]
+        above = [found[kinds[row]].high - found[kinds[row]].middle for row in rows]
+        places = [row + (number - (len(ours) - 1) / 2) * width for row in rows]
+        axis.barh(
+            places,
+            [middle - 1 for middle in middles],
+            height=0.9 * width,
+            left=1,
+            xerr=(below, above),
+            color=COLOURS[number % len(COLOURS)],
+            error_kw={"lw": 1},
+            label=arms[at].name,
+        )
+    axis.axvline(1, color="black", lw=1)
+    axis.set_yticks(range(len(kinds)), kinds)
+    axis.invert_yaxis()
+    axis.set_xlabel("speed, plain decoding = 1")

@@ -1,0 +1,90 @@
+"""What a pass costs: the target by number of rows, the draft model by token; and what acceptance that asks for.
+
+Knows loaded models. Must not know the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+from specli.decoding.drafting import LanguageModel
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
+_REPEATS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CostCurve:
+    """Seconds for passes after a context of some length."""
+
+    context: int  # tokens
+    target: Mapping[int, float]  # seconds by number of rows
+    draft: float | None  # seconds for one draft token
+
+    def break_even(self, draft_length: int) -> float | None:
+        """Return the acceptance rate from which drafts of a length pay, as if it were the same at every place.
+
+        With acceptance a, a round yields 1 + a + ... + a**length tokens. None where even full acceptance is too little,
+        or the length was not measured.
+        """
+        if self.draft is None or draft_length + 1 not in self.target:
+            return None
+        needed = (draft_length * self.draft + self.target[draft_length + 1]) / self.target[1]
+        if needed > draft_length + 1:
+            return None
+        low, high = 0.0, 1.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            enough = sum(middle**place for place in range(draft_length + 1)) >= needed
+            low, high = (low, middle) if enough else (middle, high)
+        return high
+
+
+def measure_costs(
+    target: LanguageModel,
+    draft: LanguageModel | None,
+    text: Sequence[int],
+    *,
+    rows: Sequence[int] = ROWS,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> CostCurve | None:
+    """Time passes after a context, sizes taking turns; medians of five.
+
+    Args:
+        target: its cache is emptied.
+        draft: the draft model, if there is one; likewise.
+        text: token ids, more than the largest of `rows`; the context is what comes before the last ones.
+        rows: numbers of rows to measure.
+        progress: called with how many passes are done, and how many there are.
+        interrupted: asked between passes; True ends and returns None.
+    """
+    context = len(text) - max(rows)
+    for model in (target, draft):
+        if model is not None:
+            model.rewind(0)
+            model.feed(text[:context], rows=0)
+    taken: dict[int, list[float]] = {size: [] for size in rows}
+    drafting: list[float] = []
+    for repeat in range(_REPEATS + 1):  # the first is dropped
+        for number, size in enumerate(rows):
+            if interrupted():
+                return None
+            progress(repeat * len(rows) + number, (_REPEATS + 1) * len(rows))
+            taken[size].append(_seconds(target, text[context : context + size], size))
+            if draft is not None:
+                drafting.append(_seconds(draft, text[context : context + 1], 1))
+    medians = {size: median(seconds[1:]) for size, seconds in taken.items()}
+    return CostCurve(context, medians, median(drafting[len(rows) :]) if drafting else None)
+
+
+def _seconds(model: LanguageModel, tokens: Sequence[int], rows: int) -> float:
+    before = model.n_past
+    started = perf_counter()
+    model.feed(tokens, rows=rows)
+    seconds = perf_counter() - started
+    model.rewind(before)
+    return seconds

@@ -1,0 +1,77 @@
+"""A comparison on disk: written as it is measured, so that one that died can be continued.
+
+Knows the file. Must not know models or what measurements mean. The file is JSON Lines: first an object that says what
+is measured and where, then one measurement a line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specli.errors import JournalError, OptionError
+from specli.evaluation.comparison import Measurement, measurement_from, measurement_json
+
+KIND, VERSION = "comparison", 1
+Header = dict[str, Any]
+
+
+class Journal:
+    """Appends measurements to a file, each on disk as soon as it is made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @classmethod
+    def create(cls, path: Path, header: Mapping[str, Any]) -> Journal:
+        """Start a new file.
+
+        Raises:
+            OptionError: it exists already.
+            JournalError: it cannot be written.
+        """
+        journal = cls(path)
+        if path.exists():
+            raise OptionError(f"{path} exists already.", f"Continue it with --resume {path}, or choose another name.")
+        journal._append({"kind": KIND, "version": VERSION} | dict(header))
+        return journal
+
+    def add(self, measurement: Measurement) -> None:
+        """Write a measurement."""
+        self._append(measurement_json(measurement))
+
+    def _append(self, content: Mapping[str, Any]) -> None:
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(content, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise JournalError(
+                f"cannot write {self._path}: {error.strerror}.", "Choose another file with -o."
+            ) from None
+
+
+def read_journal(path: Path) -> tuple[Header, list[Measurement]]:
+    """Return what is measured, and what has been measured so far; a last line that was cut short is removed.
+
+    Raises:
+        JournalError: the file cannot be read, or is no comparison.
+    """
+    try:
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+    except OSError as error:
+        raise JournalError(f"cannot read {path}: {error.strerror}.", "--resume takes a file that -o wrote.") from None
+    try:
+        first, *rest = [json.loads(line) for line in whole.splitlines()]
+        if (first.pop("kind"), first.pop("version")) != (KIND, VERSION):
+            raise ValueError("it is of another kind or version")
+        return first, [measurement_from(content) for content in rest]
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise JournalError(
+            f"{path} holds no comparison that this version can continue: {error}.", "Start a new one with -o."
+        ) from None
