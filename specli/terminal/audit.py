@@ -34,7 +34,7 @@ from specli.terminal.interrupts import interrupts
 from specli.terminal.models import Pair, choose_pair, load_options
 
 JSON_VERSION = 1
-_SAMPLES, _JOINT_SAMPLES = 3000, 2000
+_SAMPLES, _JOINT_SAMPLES = 3500, 2000
 
 
 class Part(StrEnum):

@@ -20,6 +20,7 @@ from specli.evaluation.summary import OVERALL, Figures
 
 KINDS = (".png", ".svg")
 BLUE, ORANGE, GREY = "#2563a8", "#d2691e", "#8a8f98"
+LINES = ("o-", "s--", "^:")
 COLOURS = (BLUE, ORANGE, "#3a8f5c", "#8a5aa8", "#b8a030")
 
 
@@ -101,19 +102,29 @@ def save_comparison(arms: Sequence[Arm], figures: Sequence[Figures], path: Path)
         ours = [at for at, arm in enumerate(arms) if arm.temperature == temperature and not arm.plain]
         _draw_speedups(axis, arms, ours, kinds, figures)
         axis.set_title(f"temperature {temperature:g}", fontsize=10)
-    axes[0].legend(fontsize=8, frameon=False, loc="best")
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     for at, arm in enumerate(arms):
         overall = next((one for one in figures if one.arm == at and one.kind == OVERALL), None)
         if overall is not None and overall.acceptance_by_place:
             places = range(1, len(overall.acceptance_by_place) + 1)
-            label = f"{arm.name}, temperature {arm.temperature:g}"
-            axes[-1].plot(places, overall.acceptance_by_place, "o-", ms=4, lw=1.2, label=label)
+            number = [other for other in arms if other.temperature == arm.temperature and not other.plain].index(arm)
+            axes[-1].plot(
+                places,
+                overall.acceptance_by_place,
+                LINES[temperatures.index(arm.temperature) % len(LINES)],
+                color=COLOURS[number % len(COLOURS)],
+                ms=4,
+                lw=1.2,
+            )
     axes[-1].set_ylim(0, 1.02)
     axes[-1].set_xlabel("place in the draft")
     axes[-1].set_ylabel("accepted / tested")
     axes[-1].xaxis.get_major_locator().set_params(integer=True)
-    if axes[-1].lines:
-        axes[-1].legend(fontsize=7, frameon=False, loc="lower left")
+    if axes[-1].lines and len(temperatures) > 1:
+        for temperature, line in zip(temperatures, LINES, strict=False):
+            axes[-1].plot([], [], line, color="black", ms=4, lw=1.2, label=f"temperature {temperature:g}")
+        axes[-1].legend(fontsize=8, frameon=False, loc="lower left")
     save(figure, path)
 
 
