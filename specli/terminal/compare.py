@@ -19,7 +19,7 @@ from specli.evaluation.comparison import Arm, Measurement, measure, measurement_
 from specli.evaluation.curves import ROWS, CostCurve, measure_costs
 from specli.evaluation.journal import KIND, VERSION, Journal, read_journal
 from specli.evaluation.machine import Machine, ModelFacts, model_facts, this_machine
-from specli.evaluation.prompts import builtin_prompts, load_prompts
+from specli.evaluation.prompts import load_prompts
 from specli.evaluation.settings import Settings, settings_from, settings_json
 from specli.evaluation.summary import OVERALL, Figures, summarise, verdict
 from specli.llama.model import LlamaModel
@@ -28,6 +28,7 @@ from specli.terminal.interrupts import interrupts
 from specli.terminal.models import choose_pair, load_options
 
 _TIME_LIMIT = 10.0
+_CURVE_CONTEXT = 256  # tokens in the cache when passes are timed
 Number = TypeVar("Number", int, float)
 
 
@@ -388,7 +389,8 @@ def _show_curves(
     *,
     as_json: bool,
 ) -> None:
-    text = [token for prompt in builtin_prompts()[:4] for token in engine.conversation(prompt.messages)]
+    text = [token for prompt in settings.prompts[:4] for token in engine.conversation(prompt.messages)]
+    text = (text * (_CURVE_CONTEXT // len(text) + 1))[:_CURVE_CONTEXT]
     curves: dict[str, CostCurve] = {}
     candidates: dict[str, LlamaModel | None] = {**drafts} or {"none": None}
     for name, draft in candidates.items():
