@@ -16,6 +16,7 @@ our own code is an `assert` instead, and is never caught.
     ├── PromptError                     a prompt that is empty, not text, or cannot be framed
     ├── DownloadError                   no source delivered the file
     ├── MissingExtraError               an optional library is not installed
+    ├── QuantiseError                   llama.cpp could not write a model again
     ├── JournalError                    a file of measurements that cannot be read or written
     ├── CheckFailedError       exit 3   what was asked for with --require-... does not hold
     └── Interrupted            exit 130 the user stopped it
@@ -81,6 +82,10 @@ class DownloadError(SpecliError):
 
 class MissingExtraError(SpecliError):
     """What was asked for needs an optional library that is not installed."""
+
+
+class QuantiseError(SpecliError):
+    """llama.cpp could not write a model with weights of another kind."""
 
 
 class JournalError(SpecliError):

@@ -18,6 +18,7 @@ from specli.terminal import console, models
 from specli.terminal.audit import audit
 from specli.terminal.compare import compare
 from specli.terminal.complete import complete
+from specli.terminal.quantize import quantize
 
 app = typer.Typer(
     name="specli",
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command("complete")(complete)
 app.command("compare")(compare)
 app.command("audit")(audit)
+app.command("quantize")(quantize)
 app.command("list")(models.list_models)
 app.command("show")(models.show)
 app.command("pull")(models.pull)

@@ -45,8 +45,8 @@ def choose_pair(model: str | None, draft_model: str | None) -> Pair:
     target = registry.find(model or registry.default_target)
     name = draft_model or target.draft
     draft = registry.find(name) if name not in (None, "none") else None
-    draft_path = _file(draft) if draft else None
-    return Pair(_file(target), draft_path, target.name, draft.name if draft else None, draft_unknown=name is None)
+    draft_path = model_path(draft) if draft else None
+    return Pair(model_path(target), draft_path, target.name, draft.name if draft else None, draft_unknown=name is None)
 
 
 def load_options(
@@ -71,7 +71,12 @@ def load_options(
     return target, draft
 
 
-def _file(entry: ModelEntry) -> Path:
+def model_path(entry: ModelEntry) -> Path:
+    """Return the file of a model, which is fetched if it is not on this disk.
+
+    Raises:
+        SpecliError: it cannot be fetched.
+    """
     found = files.find_file(entry)
     if found is not None:
         return found
@@ -89,7 +94,7 @@ def pull(model: ModelArgument, quiet: options.Quiet = False, verbose: options.Ve
     found = files.find_file(entry)
     if found is not None:
         console.note(f"{entry.name} is here already.")
-    console.print_line(str(found or _file(entry)))
+    console.print_line(str(found or model_path(entry)))
 
 
 def list_models(as_json: options.Json = False, verbose: options.Verbose = 0) -> None:
@@ -131,7 +136,7 @@ def show(model: ModelArgument, as_json: options.Json = False, verbose: options.V
         specli show qwen2.5-coder-1.5b
     """
     entry = load_registry().find(model)
-    file = read_gguf(_file(entry))
+    file = read_gguf(model_path(entry))
     template = file.metadata.get("tokenizer.chat_template")
     tokens = file.metadata.get("tokenizer.ggml.tokens")
     facts: dict[str, Any] = {
@@ -176,7 +181,7 @@ def check(
     """
     registry = load_registry()
     entries = registry.find(target), registry.find(draft)
-    report = check_pair(*(load_vocabulary(_file(entry)) for entry in entries))
+    report = check_pair(*(load_vocabulary(model_path(entry)) for entry in entries))
     if as_json:
         console.print_json(_report_json(report, *entries))
         if not report.compatible:

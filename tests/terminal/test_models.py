@@ -86,3 +86,13 @@ def test_a_bug_of_ours_is_not_hidden(specli, monkeypatch):
     monkeypatch.setattr("specli.terminal.models.load_registry", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         specli("list")
+
+
+def test_quantize(specli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = specli("quantize", "tiny", "--type", "q8_0")
+    assert (result.code, result.out) == (0, "tiny-q8_0.gguf\n")
+    assert "became" in result.err
+    assert specli("show", "tiny-q8_0.gguf", "--json").json["quantisation"] == "Q8_0"
+    assert specli("quantize", "tiny", "--type", "q8_0").code == 2
+    assert specli("quantize", "tiny", "--type", "q9").code == 2
