@@ -14,12 +14,16 @@ from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 
-from specli.decoding.drafting import Drafter, DraftModelDrafter
+from specli.decoding.calibration import CostCurve, measure_costs
+from specli.decoding.drafting import Drafter, DraftModelDrafter, ScheduledDrafter
+from specli.decoding.lookup import LookupIndex
 from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Origin, Prefilling, decode
 from specli.decoding.metrics import Metrics
 from specli.decoding.sampling import SamplingOptions
+from specli.decoding.schedule import Costs, Schedule
 from specli.decoding.verification import VERIFICATIONS, Verifier, make_verifier
 from specli.errors import OptionError, PromptError
+from specli.library import costs
 from specli.library.files import Silent, ensure_file
 from specli.library.registry import load_registry
 from specli.llama.gguf import read_gguf
@@ -27,6 +31,11 @@ from specli.llama.memory import require_memory
 from specli.llama.model import LlamaModel, LoadOptions, on_gpu, planned_context
 from specli.llama.pairing import require_pair
 from specli.llama.text import Message, TextStream, chat_prompt, plain_prompt
+
+MAX_DRAFT_LENGTH = 48  # of drafts whose length is decided as they are made
+CALIBRATION_ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
+CALIBRATION_CONTEXT = 32
+DRAFTERS = ("auto", "model", "lookup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +47,26 @@ class ReplyOptions:
     """
 
     sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    draft_length: int = 4  # tokens in one draft; 0 is plain decoding
+    draft_length: int | None = None  # tokens in one draft; None: as many as pay; 0 is plain decoding
+    drafter: str = "auto"  # where drafts come from, one of `DRAFTERS`
     verification: str = "block"
     draft_temperature: float | None = None  # what the draft model is sampled with; None: as the target
     max_tokens: int | None = None  # None: until the model stops or the context is full
     seed: int | None = None  # None: a new one each time
     stops: tuple[str, ...] = ()
     ignore_eos: bool = False
+    reproducible: bool | None = None  # decide about drafts without the clock; None: when a seed is given
 
     def __post_init__(self) -> None:
-        if self.draft_length < 0:
+        if self.draft_length is not None and self.draft_length < 0:
             raise OptionError(
-                f"--draft-length is {self.draft_length}, but must be 0 or more.",
-                "4 is the default; 0 decodes without a draft.",
+                f"--draft-length is {self.draft_length}, but must be 'auto', or 0 or more.",
+                "auto is the default; 0 decodes without a draft.",
+            )
+        if self.drafter not in DRAFTERS:
+            raise OptionError(
+                f"--drafter is {self.drafter!r}, but must be one of: {', '.join(DRAFTERS)}.",
+                "auto is the default and takes what pays.",
             )
         if self.verification not in VERIFICATIONS:
             raise OptionError(
@@ -116,6 +132,9 @@ class Engine:
         self.draft = draft
         self.load_seconds = load_seconds
         self._cached: list[int] = []  # each model's cache holds a prefix of these tokens
+        self._index = LookupIndex()
+        self._schedules: dict[object, Schedule] = {}
+        self._curves: dict[str, CostCurve] = {}
 
     @classmethod
     def load(
@@ -213,10 +232,7 @@ class Engine:
         seed = secrets.randbits(32) if options.seed is None else options.seed
         sampling = self.sampling(options)
         verifier = verifier or make_verifier(options.verification, seed)
-        drafter: Drafter | None = None
-        if self.draft is not None and options.draft_length > 0:
-            draft_sampling = self.draft_sampling(options)
-            drafter = DraftModelDrafter(self.draft, draft_sampling, verifier.draw_draft, self.target.n_vocab)
+        drafter = self._drafter(options, verifier)
 
         tokens = list(prompt)
         self._rewind_to_shared(tokens)
@@ -230,7 +246,8 @@ class Engine:
             newest = stream.push(token)
             return stream.stopped
 
-        loop_options = LoopOptions(sampling, options.draft_length, options.max_tokens)
+        longest = MAX_DRAFT_LENGTH if options.draft_length is None else options.draft_length
+        loop_options = LoopOptions(sampling, longest, options.max_tokens)
         events = decode(
             self.target,
             drafter,
@@ -258,6 +275,54 @@ class Engine:
         tail = stream.finish()
         text = "".join(pieces) + tail
         yield Reply(text, tail, tuple(tokens[len(prompt) :]), reason, seed, metrics)
+
+    def _drafter(self, options: ReplyOptions, verifier: Verifier) -> Drafter | None:
+        model: DraftModelDrafter | None = None
+        if self.draft is not None and options.drafter != "lookup":
+            sampling = self.draft_sampling(options)
+            model = DraftModelDrafter(self.draft, sampling, verifier.draw_draft, self.target.n_vocab)
+        if options.draft_length == 0:
+            return None
+        if options.draft_length is not None and options.drafter != "lookup":
+            return model
+        index = self._index if options.drafter != "model" else None
+        if model is None and index is None:
+            return None
+        reproducible = options.seed is not None if options.reproducible is None else options.reproducible
+        return ScheduledDrafter(self._schedule(reproducible, options), model, index)
+
+    def _schedule(self, reproducible: bool, options: ReplyOptions) -> Schedule:
+        """Return what decides about drafts. It remembers earlier replies, except where each is to be reproducible."""
+        curve = self.calibrate()
+        if reproducible:
+            return Schedule(Costs(curve.target, curve.draft or 0.0, learns=False))
+        key = (self.draft.path if self.draft else None, options.drafter, options.sampling.temperature)
+        if key not in self._schedules:
+            self._schedules[key] = Schedule(Costs(curve.target, curve.draft or 0.0))
+        return self._schedules[key]
+
+    def calibrate(self, progress: Callable[[int, int], None] = lambda done, total: None) -> CostCurve:
+        """Return what passes of these models cost here: measured once, in two seconds at most, and kept on disk."""
+        models = [model for model in (self.target, self.draft) if model is not None]
+        key = ",".join(model.cost_key for model in models)
+        if key not in self._curves:
+            curve = costs.load(key)
+            if curve is None:
+                text = [self.target.vocabulary.end_token or 0] * (CALIBRATION_CONTEXT + max(CALIBRATION_ROWS))
+                curve = measure_costs(
+                    self.target,
+                    self.draft,
+                    text,
+                    rows=CALIBRATION_ROWS,
+                    repeats=2,
+                    seconds=0.7,
+                    progress=progress,
+                )
+                assert curve is not None
+                costs.save(key, curve)
+                self.forget()
+            self._curves[key] = curve
+        return self._curves[key]
 
     def use_draft(self, draft: LlamaModel | None) -> None:
         """Draft with another model from now on, or with none; whoever loaded the one before closes it.

@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from specli.decoding.sampling import Distribution, Floats, SamplingOptions, distribution
+from specli.decoding.lookup import LookupIndex
+from specli.decoding.sampling import Distribution, Floats, SamplingOptions, confidence, distribution
+from specli.decoding.schedule import CATCH_UP, Schedule
 
 
 class LanguageModel(Protocol):
@@ -70,6 +72,9 @@ class Outcome:
 
     num_accepted: int
     valid: int  # how many tokens of the text a cache may keep: up to the last draft token that was emitted
+    rows: int = 0  # of the target pass that verified it; 0 when there was no round
+    pass_seconds: float = 0.0
+    draft_seconds: float = 0.0
 
 
 class Drafter(Protocol):
@@ -106,28 +111,42 @@ class DraftModelDrafter:
         self._sampling = sampling
         self._draw = draw
         self._n_vocab = min(n_vocab, model.n_vocab)
+        self.passes = 0  # of the model, for the last draft
+
+    def backlog(self, tokens: Sequence[int]) -> int:
+        """Return how many tokens before the last one the model has not read."""
+        return max(0, len(tokens) - 1 - self._model.n_past)
 
     def prefill(self, tokens: Sequence[int]) -> None:
         """Read the prompt, all that fits; a draft model with a shorter context drafts while it lasts."""
         if self._can_read(tokens):
             self._model.feed(tokens[self._model.n_past :], rows=0)
 
-    def propose(self, tokens: Sequence[int], limit: int) -> Draft:
-        """Draw up to `limit` tokens from the model, an end-of-generation token being the last one."""
+    def propose(self, tokens: Sequence[int], limit: int, schedule: Schedule | None = None) -> Draft:
+        """Draw up to `limit` tokens from the model, an end-of-generation token being the last one.
+
+        A schedule may end the draft before: before a pass, or before drawing from what the pass gave.
+        """
+        self.passes = 0
         limit = min(limit, self._model.n_context - len(tokens) + 1)  # the last draft token is not fed
         if limit <= 0 or not self._can_read(tokens):
             return Draft()
         drafted: list[int] = []
         probs: list[Distribution] = []
         pending = tokens[self._model.n_past :]
-        while True:
+        while schedule is None or schedule.wants_pass():
             row = self._model.feed(pending, rows=1)[0, : self._n_vocab]
+            self.passes += 1
             history = [*tokens, *drafted] if self._sampling.has_penalties else ()
-            probs.append(distribution(row, self._sampling, history))
+            found = distribution(row, self._sampling, history)
+            if schedule is not None and not schedule.wants_token(confidence(row, found)):
+                break
+            probs.append(found)
             drafted.append(self._draw(probs[-1], len(tokens) + len(drafted)))
             if len(drafted) == limit or drafted[-1] in self._model.end_tokens:
-                return Draft(drafted, probs)
+                break
             pending = drafted[-1:]
+        return Draft(drafted, probs)
 
     def observe(self, outcome: Outcome) -> None:
         """Forget the rejected tail."""
@@ -138,3 +157,62 @@ class DraftModelDrafter:
         """Whether all unread tokens fit and are in the vocabulary; the target's padding may hold ids of its own."""
         unread = tokens[self._model.n_past :]
         return len(tokens) <= self._model.n_context and max(unread, default=0) < self._model.n_vocab
+
+
+class ScheduledDrafter:
+    """Drafts as a schedule decides: with a draft model, by looking up what occurred before, or not at all.
+
+    Args:
+        schedule: decides where a draft comes from and how long it gets.
+        model: drafts with a draft model; None goes without.
+        index: finds what occurred before; None looks nothing up.
+    """
+
+    def __init__(self, schedule: Schedule, model: DraftModelDrafter | None, index: LookupIndex | None) -> None:
+        self._schedule = schedule
+        self._model = model
+        self._index = index
+        self._drafted = self._passes = self._backlog = 0
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Read the prompt, unless drafts by the model cannot pay anyway."""
+        if self._index is not None:
+            self._index.replace(tokens)
+        if self._model is not None and self._schedule.can_ever_pay():
+            self._model.prefill(tokens)
+
+    def propose(self, tokens: Sequence[int], limit: int) -> Draft:
+        """Propose what promises the most tokens per second; nothing, where plain decoding does."""
+        self._passes = 0
+        self._backlog = self._model.backlog(tokens) if self._model is not None else 0
+        self._schedule.begin(limit, self._backlog)
+        draft = self._look_up(tokens)
+        if not draft.tokens and self._model is not None:
+            draft = self._model.propose(tokens, limit, self._schedule)
+            self._passes = self._model.passes
+        self._drafted = len(draft.tokens)
+        return draft
+
+    def _look_up(self, tokens: Sequence[int]) -> Draft:
+        if self._index is None:
+            return Draft()
+        self._index.extend(tokens)
+        match = self._index.find()
+        if match is None:
+            return Draft()
+        plan = self._schedule.plan_lookup(match.length)
+        if plan.value <= (self._schedule.model_value() if self._model is not None else 0.0):
+            return Draft()
+        self._schedule.use_lookup(match.length)
+        drafted = self._index.continuation(match, plan.length)
+        return Draft(drafted, [Distribution.one_hot(token) for token in drafted])
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn what the draft was worth."""
+        if self._model is not None:
+            self._model.observe(outcome)
+        if outcome.rows:
+            passes = self._passes + CATCH_UP * self._backlog if self._passes else 0.0
+            costs = self._schedule.costs
+            seconds = costs.observe(outcome.rows, outcome.pass_seconds, passes, outcome.draft_seconds)
+            self._schedule.observe(outcome.num_accepted, self._drafted, seconds)

@@ -130,16 +130,18 @@ def _decode(
         limit = min(options.draft_length, target.n_context - len(tokens), target.max_rows - 1)
         if options.max_tokens is not None:
             limit = min(limit, options.max_tokens - metrics.generated - 1)
-        draft = Draft()
+        draft, draft_seconds = Draft(), 0.0
         if drafter is not None and limit > 0:
             draft_started = perf_counter()
             draft = drafter.propose(tokens, limit)
-            metrics.draft_seconds += perf_counter() - draft_started
+            draft_seconds = perf_counter() - draft_started
+            metrics.draft_seconds += draft_seconds
 
         # 3. Verify: one target pass, then the accept rule.
         verify_started = perf_counter()
         logits = target.feed([*tokens[target.n_past :], *draft.tokens], rows=len(draft.tokens) + 1)
-        metrics.verify_seconds += perf_counter() - verify_started
+        pass_seconds = perf_counter() - verify_started
+        metrics.verify_seconds += pass_seconds
         metrics.rounds += 1
         metrics.drafted += len(draft.tokens)
         rows = _TargetRows(logits, options.sampling, tokens, draft.tokens)
@@ -174,7 +176,8 @@ def _decode(
             # 5. Rewind both caches to the emitted text; also reached when the caller stops iterating.
             target.rewind(valid)
             if drafter is not None:
-                drafter.observe(Outcome(valid - start, valid))
+                count = len(draft.tokens) + 1 if limit > 0 else 0
+                drafter.observe(Outcome(valid - start, valid, count, pass_seconds, draft_seconds))
     yield Finished(reason)
 
 

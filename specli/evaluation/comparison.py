@@ -28,7 +28,7 @@ class Arm:
     """One way to generate: plain decoding, or a draft model with its settings, at a temperature."""
 
     draft: str | None  # name of the draft model; None is plain decoding
-    draft_length: int
+    draft_length: int | None  # None is as many as pay
     verification: str
     temperature: float
     again: bool = False  # plain decoding once more, to see what chance can pretend
@@ -43,11 +43,12 @@ class Arm:
         """What the arm is called in reports, without the temperature."""
         if self.draft is None:
             return "plain again" if self.again else "plain"
-        return f"{self.draft}, length {self.draft_length}, {self.verification}"
+        length = "auto" if self.draft_length is None else f"length {self.draft_length}"
+        return f"{self.draft}, {length}, {self.verification}"
 
 
 def make_arms(
-    drafts: Sequence[str], lengths: Sequence[int], verifications: Sequence[str], temperatures: Sequence[float]
+    drafts: Sequence[str], lengths: Sequence[int | None], verifications: Sequence[str], temperatures: Sequence[float]
 ) -> list[Arm]:
     """Return plain decoding and every combination asked for, temperature by temperature.
 
@@ -63,7 +64,7 @@ def make_arms(
             for draft in drafts
             for verification in verifications
             for length in lengths
-            if length > 0
+            if length is None or length > 0
         ]
     return arms
 
@@ -234,6 +235,7 @@ def _options_of(options: ReplyOptions, arm: Arm, plan: Plan, turn: int) -> Reply
         verification=arm.verification or options.verification,
         max_tokens=plan.tokens,
         seed=plan.seed + turn,
+        reproducible=False,
         ignore_eos=turn != FIRST,
     )
 

@@ -28,7 +28,7 @@ class Settings:
 
     target: str
     drafts: tuple[str, ...]
-    draft_lengths: tuple[int, ...]
+    draft_lengths: tuple[int | None, ...]
     verifications: tuple[str, ...]
     temperatures: tuple[float, ...]
     prompts: tuple[Prompt, ...]

@@ -6,6 +6,7 @@ Knows llama.cpp. Must not know sampling or drafts. Everything that llama.cpp wou
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 
 from specli.decoding.sampling import Floats
 from specli.errors import DecodeError, Interrupted, ModelLoadError, ModelUnsupportedError, OptionError
-from specli.llama.binding import last_complaint, llama_cpp
+from specli.llama.binding import last_complaint, llama_cpp, version
 from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.vocabulary import Vocabulary
 
@@ -226,6 +227,15 @@ class LlamaModel:
         np.ctypeslib.as_array(batch.n_seq_id, shape)[:] = 1
         for place in range(shape[0]):
             batch.seq_id[place][0] = 0
+
+    @property
+    def cost_key(self) -> str:
+        """What decides about the cost of passes, as text: the file, how it is loaded, and with which llama.cpp."""
+        options = self.options
+        with self.path.open("rb") as file:
+            head = hashlib.sha256(file.read(1 << 16)).hexdigest()[:16]
+        gpu = options.gpu_layers if on_gpu(options) else 0
+        return f"{head}-{self.file.size}-{self.threads}-{options.batch}-{gpu}-{options.exact}-{version()}"
 
     @property
     def n_vocab(self) -> int:

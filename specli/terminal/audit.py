@@ -96,7 +96,7 @@ def audit(
     gpu_layers: options.GpuLayers = None,
     draft_gpu_layers: options.DraftGpuLayers = None,
     exact: options.Exact = False,
-    draft_length: options.DraftLength = 4,
+    draft_length: options.DraftLength = "4",
     verification: options.Verification = "block",
     draft_temperature: options.DraftTemperature = None,
     temperature: options.Temperature = 0.8,
@@ -139,7 +139,7 @@ def audit(
     )
     reply_options = ReplyOptions(
         sampling=sampling,
-        draft_length=draft_length,
+        draft_length=options.draft_length(draft_length),
         verification=verification,
         draft_temperature=draft_temperature,
         max_tokens=None if max_tokens == -1 else max_tokens,
@@ -247,7 +247,7 @@ def settings_text(reply: ReplyOptions, engine: Engine) -> str:
     sampling = reply.sampling
     parts = [
         f"{reply.verification} verification",
-        f"draft length {reply.draft_length}",
+        f"draft length {'auto' if reply.draft_length is None else reply.draft_length}",
         f"temperature {sampling.temperature:g}",
         f"top-k {sampling.top_k}",
         f"top-p {sampling.top_p:g}",

@@ -13,10 +13,10 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from specli import __version__
+from specli.decoding.calibration import ROWS, CostCurve, measure_costs
 from specli.engine import Engine, load_models
 from specli.errors import CheckFailedError, Interrupted, JournalError, OptionError
 from specli.evaluation.comparison import Arm, Measurement, measure, measurement_json
-from specli.evaluation.curves import ROWS, CostCurve, measure_costs
 from specli.evaluation.journal import KIND, VERSION, Journal, read_journal
 from specli.evaluation.machine import Machine, ModelFacts, model_facts, this_machine
 from specli.evaluation.prompts import load_prompts
@@ -61,8 +61,11 @@ def compare(
         ),
     ] = None,
     draft_lengths: Annotated[
-        str, typer.Option("--draft-length", help="Draft lengths; 0 is plain decoding once more.", metavar="N,N,...")
-    ] = "4",
+        str,
+        typer.Option(
+            "--draft-length", help="Draft lengths, auto being one; 0 is plain decoding once more.", metavar="N,N,..."
+        ),
+    ] = "auto,4",
     verifications: Annotated[
         str, typer.Option("--verification", help="Accept rules.", metavar="RULE,RULE,...")
     ] = "block",
@@ -153,7 +156,7 @@ def compare(
         settings = Settings(
             target=target,
             drafts=tuple(drafts),
-            draft_lengths=_numbers("--draft-length", draft_lengths, int),
+            draft_lengths=tuple(dict.fromkeys(options.draft_length(part) for part in draft_lengths.split(","))),
             verifications=tuple(dict.fromkeys(verifications.split(","))),
             temperatures=_numbers("--temp", temperatures, float),
             prompts=tuple(load_prompts(prompts)),
@@ -194,7 +197,7 @@ def compare(
         finally:
             for one in loaded:
                 one.close()
-    _show(comparison, as_json=as_json)
+    _show(comparison, as_json=as_json, interrupted=interrupted())
     if plot is not None and comparison.figures:
         plots.save_comparison(settings.arms, comparison.figures, plot)
     if interrupted():
@@ -285,7 +288,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _show(comparison: Comparison, *, as_json: bool) -> None:
+def _show(comparison: Comparison, *, as_json: bool, interrupted: bool) -> None:
     if as_json:
         console.print_json(comparison_json(comparison))
         return
@@ -297,7 +300,7 @@ def _show(comparison: Comparison, *, as_json: bool) -> None:
             _print_arm(arm, ours)
     for line in verdict(comparison.settings.arms, figures):
         console.print_line(line)
-    if not comparison.complete:
+    if not comparison.complete and not interrupted:
         total, here = comparison.settings.plan.total, len(comparison.measurements)
         prompts = len({one.prompt for one in comparison.measurements})
         console.note(

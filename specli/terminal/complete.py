@@ -40,7 +40,8 @@ def complete(
     gpu_layers: options.GpuLayers = None,
     draft_gpu_layers: options.DraftGpuLayers = None,
     exact: options.Exact = False,
-    draft_length: options.DraftLength = 4,
+    draft_length: options.DraftLength = "auto",
+    drafter: options.Drafter = "auto",
     verification: options.Verification = "block",
     draft_temperature: options.DraftTemperature = None,
     no_draft: options.NoDraft = False,
@@ -84,7 +85,8 @@ def complete(
     )
     reply_options = ReplyOptions(
         sampling=sampling,
-        draft_length=draft_length,
+        draft_length=0 if no_draft else options.draft_length(draft_length),
+        drafter=drafter,
         verification=verification,
         draft_temperature=draft_temperature,
         max_tokens=None if max_tokens == -1 else max_tokens,
@@ -94,7 +96,7 @@ def complete(
     )
     target_load, draft_load = load_options(context, batch, threads, gpu_layers, draft_gpu_layers, exact=exact)
     text = read_prompt(prompt, prompt_file)
-    pair = choose_pair(model, "none" if no_draft or draft_length == 0 else draft_model)
+    pair = choose_pair(model, "none" if reply_options.draft_length == 0 or drafter == "lookup" else draft_model)
 
     with interrupts() as interrupted:
         with console.waiting("Loading") as show:
@@ -113,6 +115,9 @@ def complete(
                     "-md MODEL names one; '--no-draft' says that none is wanted.",
                 )
             _warn_about_context(engine, target_load)
+            if reply_options.draft_length is None:
+                with console.waiting("Measuring what passes cost, once for these models"):
+                    engine.calibrate()
             tokens = engine.prompt(text, system=system, raw=raw, parse_special=parse_special)
             if show_draft and console.output_is_terminal() and not as_json:
                 console.print_legend()

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from specli.decoding.sampling import SamplingOptions
+from specli.errors import OptionError
 
 _MODELS, _SAMPLING = "Models and machine", "Sampling"
 _SPECULATION, _OUTPUT = "Speculation", "Output"
@@ -64,7 +65,23 @@ DraftGpuLayers = Annotated[
 ]
 
 DraftLength = Annotated[
-    int, _option(_SPECULATION, "--draft-length", help="Tokens in one draft; 0 decodes plainly.", metavar="N")
+    str,
+    _option(
+        _SPECULATION,
+        "--draft-length",
+        help="Tokens in one draft; auto drafts as many as pay here, or none; 0 decodes plainly.",
+        metavar="N|auto",
+    ),
+]
+Drafter = Annotated[
+    str,
+    _option(
+        _SPECULATION,
+        "--drafter",
+        help="Where drafts come from: model is the draft model; lookup continues what occurred before, without a "
+        "model; auto takes what pays more.",
+        metavar="auto|model|lookup",
+    ),
 ]
 Verification = Annotated[
     str,
@@ -163,6 +180,22 @@ Verbose = Annotated[
 ]
 
 
+def draft_length(text: str) -> int | None:
+    """Return a draft length as it was typed; None is auto.
+
+    Raises:
+        OptionError: it is neither a number nor auto.
+    """
+    if text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(
+            f"--draft-length is {text!r}, but must be 'auto', or 0 or more.", "4 is a common choice."
+        ) from None
+
+
 def sampling_options(
     *,
     temperature: float,
@@ -194,8 +227,6 @@ def sampling_options(
 
 
 def _bias(text: str) -> tuple[int, float]:
-    from specli.errors import OptionError
-
     token, _, value = text.partition("=")
     try:
         number = float("-inf") if value == "false" else float(value)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from toys import Setting, ToyModel, reply_error, round_error
 
 from specli.decoding import verification
-from specli.decoding.drafting import Draft, DraftModelDrafter
+from specli.decoding.drafting import Draft, DraftModelDrafter, ScheduledDrafter
+from specli.decoding.lookup import LookupIndex
 from specli.decoding.sampling import Distribution, SamplingOptions, distribution
+from specli.decoding.schedule import Costs, Schedule
 from specli.decoding.verification import RULES, Verdict
 
 EXACT = 1e-12
@@ -133,6 +136,49 @@ class StopsByPrefix(DraftModelDrafter):
             probs.append(dist)
             drafted.append(self._draw(dist, 0))
         return Draft(drafted, probs)
+
+
+class ByTheSchedule(ScheduledDrafter):
+    """The real schedule, with the draft model and with lookup, over costs that make every decision happen."""
+
+    costs = ({1: 1.0, 2: 1.1, 3: 1.6, 4: 1.7, 5: 1.8}, 0.25)
+    look_up = True
+
+    def __init__(self, model, sampling, draw, n_vocab):
+        schedule = Schedule(Costs(*self.costs, learns=False))
+        inner = DraftModelDrafter(model, sampling, draw, n_vocab)
+        super().__init__(schedule, inner, LookupIndex() if self.look_up else None)
+
+
+class ByTheScheduleAlone(ByTheSchedule):
+    look_up = False
+
+
+class Counting(ByTheSchedule):
+    seen: ClassVar[set[tuple[bool, int]]] = set()
+
+    def propose(self, tokens, limit):
+        draft = super().propose(tokens, limit)
+        self.seen.add((self._schedule._match is not None, len(draft.tokens)))
+        return draft
+
+
+@rules
+@pytest.mark.parametrize("drafter_class", [ByTheSchedule, ByTheScheduleAlone])
+def test_the_schedule_keeps_the_distribution(rule, drafter_class):
+    for seed in range(2):
+        setting = Setting(
+            **pair(seed, 2), rule=rule, draft_length=3, drafter_class=drafter_class, prompt=(0, 1, 1, 0, 1, 1)
+        )
+        assert reply_error(setting, 5) < EXACT
+
+
+def test_all_that_a_schedule_can_decide_is_covered():
+    for seed in range(3):
+        setting = Setting(**pair(seed, 2), draft_length=3, drafter_class=Counting, prompt=(0, 1, 1, 0, 1, 1))
+        assert reply_error(setting, 5) < EXACT
+    assert {length for looked_up, length in Counting.seen if not looked_up} >= {0, 1, 3}
+    assert {length for looked_up, length in Counting.seen if looked_up} >= {1, 2}
 
 
 @rules

@@ -8,11 +8,11 @@ from statistics import median
 import numpy as np
 import pytest
 
+from specli.decoding.calibration import CostCurve, measure_costs
 from specli.decoding.sampling import SamplingOptions
 from specli.engine import Engine
 from specli.errors import JournalError, OptionError, PromptError
 from specli.evaluation.comparison import Arm, Measurement, Plan, by_turns, make_arms, measure, measurement_json
-from specli.evaluation.curves import CostCurve, measure_costs
 from specli.evaluation.journal import Journal, read_journal
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.settings import Settings, settings_from, settings_json

@@ -1,10 +1,11 @@
 """What a pass costs: the target by number of rows, the draft model by token; and what acceptance that asks for.
 
-Knows loaded models. Must not know the terminal.
+Knows the `LanguageModel` protocol and the clock. Must not know what the costs are used for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -13,7 +14,6 @@ from time import perf_counter
 from specli.decoding.drafting import LanguageModel
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
-_REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +49,20 @@ def measure_costs(
     text: Sequence[int],
     *,
     rows: Sequence[int] = ROWS,
+    repeats: int = 5,
+    seconds: float = math.inf,
     progress: Callable[[int, int], None] = lambda done, total: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> CostCurve | None:
-    """Time passes after a context, sizes taking turns; medians of five.
+    """Time passes after a context, sizes taking turns; medians.
 
     Args:
         target: its cache is emptied.
         draft: the draft model, if there is one; likewise.
         text: token ids, more than the largest of `rows`; the context is what comes before the last ones.
         rows: numbers of rows to measure.
+        repeats: how often each is timed, after once to warm up.
+        seconds: stop repeating after this.
         progress: called with how many passes are done, and how many there are.
         interrupted: asked between passes; True ends and returns None.
     """
@@ -69,16 +73,19 @@ def measure_costs(
             model.feed(text[:context], rows=0)
     taken: dict[int, list[float]] = {size: [] for size in rows}
     drafting: list[float] = []
-    for repeat in range(_REPEATS + 1):  # the first is dropped
+    started = perf_counter()
+    for repeat in range(repeats + 1):  # the first is dropped, if there is another
+        if repeat and perf_counter() - started > seconds:
+            break
         for number, size in enumerate(rows):
             if interrupted():
                 return None
-            progress(repeat * len(rows) + number, (_REPEATS + 1) * len(rows))
+            progress(repeat * len(rows) + number, (repeats + 1) * len(rows))
             taken[size].append(_seconds(target, text[context : context + size], size))
             if draft is not None:
                 drafting.append(_seconds(draft, text[context : context + 1], 1))
-    medians = {size: median(seconds[1:]) for size, seconds in taken.items()}
-    return CostCurve(context, medians, median(drafting[len(rows) :]) if drafting else None)
+    medians = {size: median(found[1:] or found) for size, found in taken.items()}
+    return CostCurve(context, medians, median(drafting[len(rows) :] or drafting) if drafting else None)
 
 
 def _seconds(model: LanguageModel, tokens: Sequence[int], rows: int) -> float:

@@ -1,0 +1,100 @@
+"""Drafts without a model: what followed the last time when the text ended as it does now.
+
+Knows token ids. Must not know models or probabilities.
+
+The index maps each run of three tokens to the place after its last occurrence, and each place to the occurrence before
+that: a chain, as compressors keep it. Growing by a token, shrinking by one and finding a match take the same time
+whatever the length of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_RUN = 3  # tokens that must agree at least
+_CANDIDATES = 8  # occurrences that are looked at, latest first
+_LONGEST = 64  # tokens by which they are compared
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An earlier place where the text went on after the same tokens."""
+
+    place: int  # of the first token that followed
+    length: int  # how many tokens before it are the same, `_LONGEST` at most
+
+
+class LookupIndex:
+    """Finds where the end of a text has occurred before in the text."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] = []
+        self._latest: dict[tuple[int, ...], int] = {}  # run -> the place after its last occurrence
+        self._before: list[int] = []  # place -> the place after the occurrence before that; -1 if there is none
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def replace(self, tokens: Sequence[int]) -> None:
+        """Take over another text; what it shares with the one before is kept."""
+        pairs = zip(self._tokens, tokens, strict=False)
+        shorter = min(len(self._tokens), len(tokens))
+        self.rewind(next((at for at, (old, new) in enumerate(pairs) if old != new), shorter))
+        self.extend(tokens)
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Take over a text that is the one before and more."""
+        for token in tokens[len(self._tokens) :]:
+            self._append(token)
+
+    def _append(self, token: int) -> None:
+        place = len(self._tokens)  # the token follows the run that ends before it
+        run = tuple(self._tokens[place - _RUN :]) if place >= _RUN else ()
+        self._before.append(self._latest.get(run, -1) if run else -1)
+        if run:
+            self._latest[run] = place
+        self._tokens.append(token)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
+        while len(self._tokens) > length:
+            self._tokens.pop()
+            before, place = self._before.pop(), len(self._tokens)
+            if place >= _RUN:
+                run = tuple(self._tokens[place - _RUN :])
+                if before < 0:
+                    del self._latest[run]
+                else:
+                    self._latest[run] = before
+
+    def find(self) -> Match | None:
+        """Return the longest match of the end of the text, the latest among equals; None if there is none."""
+        end = len(self._tokens)
+        if end < _RUN:
+            return None
+        place = self._latest.get(tuple(self._tokens[end - _RUN :]), -1)
+        best: Match | None = None
+        for _ in range(_CANDIDATES):
+            if place < 0:
+                break
+            length = self._agreement(place, end)
+            if best is None or length > best.length:
+                best = Match(place, length)
+            place = self._before[place]
+        return best
+
+    def _agreement(self, place: int, end: int) -> int:
+        length = _RUN
+        longest = min(place, _LONGEST)
+        while length < longest and self._tokens[place - 1 - length] == self._tokens[end - 1 - length]:
+            length += 1
+        return length
+
+    def continuation(self, match: Match, length: int) -> list[int]:
+        """Return `length` tokens that followed; a match that reaches the end of the text goes on into itself."""
+        found = self._tokens[match.place : match.place + length]
+        period = len(self._tokens) - match.place
+        while len(found) < length:
+            found.append(found[len(found) - period])
+        return found
