@@ -196,8 +196,15 @@ class Engine:
         messages = [Message("system", system)] if system else []
         return self.conversation([*messages, Message("user", text)], raw=raw, parse_special=parse_special)
 
-    def conversation(self, messages: Sequence[Message], *, raw: bool = False, parse_special: bool = False) -> list[int]:
-        """Return the tokens of a conversation whose next turn is the model's; see `prompt`.
+    def conversation(
+        self,
+        messages: Sequence[Message],
+        *,
+        raw: bool = False,
+        parse_special: bool = False,
+        known: Sequence[int] = (),
+    ) -> list[int]:
+        """Return the tokens of a conversation whose next turn is the model's; see `prompt` and `chat_prompt`.
 
         Raises:
             PromptError: it is empty, or the chat template refuses it.
@@ -207,7 +214,7 @@ class Engine:
             text = "\n\n".join(message.content for message in messages)
             tokens = plain_prompt(vocabulary, text, parse_special=parse_special)
         else:
-            tokens = chat_prompt(vocabulary, messages, parse_special=parse_special)
+            tokens = chat_prompt(vocabulary, messages, parse_special=parse_special, known=known)
         if not tokens:
             raise PromptError("the prompt is empty.", "Give some text as argument, with -f FILE, or on standard input.")
         return tokens

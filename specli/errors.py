@@ -14,9 +14,11 @@ our own code is an `assert` instead, and is never caught.
     ├── DecodeError                     llama.cpp failed in the middle of the work
     ├── PairError                       this draft model cannot serve this target model
     ├── PromptError                     a prompt that is empty, not text, or cannot be framed
+    │   └── ContextFullError            a conversation or message that does not fit in the context
     ├── DownloadError                   no source delivered the file
     ├── MissingExtraError               an optional library is not installed
     ├── QuantiseError                   llama.cpp could not write a model again
+    ├── SessionError                    a conversation that cannot be read or written
     ├── JournalError                    a file of measurements that cannot be read or written
     ├── CheckFailedError       exit 3   what was asked for with --require-... does not hold
     └── Interrupted            exit 130 the user stopped it
@@ -76,6 +78,10 @@ class PromptError(SpecliError):
     """The prompt is empty, is not text, or cannot be framed by the chat template."""
 
 
+class ContextFullError(PromptError):
+    """A conversation, or a message alone, does not fit in the context."""
+
+
 class DownloadError(SpecliError):
     """No source delivered the file."""
 
@@ -86,6 +92,10 @@ class MissingExtraError(SpecliError):
 
 class QuantiseError(SpecliError):
     """llama.cpp could not write a model with weights of another kind."""
+
+
+class SessionError(SpecliError):
+    """A conversation on disk cannot be found, read or written."""
 
 
 class JournalError(SpecliError):

@@ -53,7 +53,7 @@ class SamplingOptions:
 
     def __post_init__(self) -> None:
         bounds = (
-            ("--temp", self.temperature, 0.0, math.inf),
+            ("--temp", self.temperature, 0.0, 5.0),
             ("--top-k", self.top_k, 0, math.inf),
             ("--top-p", self.top_p, 0.0, 1.0),
             ("--min-p", self.min_p, 0.0, 1.0),

@@ -75,11 +75,21 @@ def plain_prompt(vocabulary: Vocabulary, text: str, *, parse_special: bool = Fal
     return vocabulary.tokenize(text, add_special=True, parse_special=parse_special)
 
 
-def chat_prompt(vocabulary: Vocabulary, messages: Sequence[Message], *, parse_special: bool = False) -> list[int]:
+def chat_prompt(
+    vocabulary: Vocabulary, messages: Sequence[Message], *, parse_special: bool = False, known: Sequence[int] = ()
+) -> list[int]:
     """Return the tokens of a conversation in the model's own chat template, ready for the next reply.
 
     Control tokens come from the template only: one that is written out in a message stays text, so that no message
     can close its own turn. `parse_special` gives that up, for people who write control tokens on purpose.
+
+    Args:
+        vocabulary: the model's.
+        messages: the conversation.
+        parse_special: read control tokens in messages.
+        known: tokens that an earlier state of the conversation was made of, replies as they were generated. As far as
+            they spell the same text they are kept, up to a control token: a text can be cut into tokens in several
+            ways, and a cache is good for only one of them.
 
     Raises:
         PromptError: the model has no template, or its template refuses these messages.
@@ -89,7 +99,10 @@ def chat_prompt(vocabulary: Vocabulary, messages: Sequence[Message], *, parse_sp
     add_special = not (begin and rendered.startswith(begin))  # some templates write it, some leave it to the tokeniser
     typed = [message.content for message in messages]
     if parse_special or not any(_has_control(vocabulary, text) for text in typed):
-        return vocabulary.tokenize(rendered, add_special=add_special, parse_special=True)
+        kept, at = _kept(vocabulary, rendered, known)
+        if at == 0:
+            return vocabulary.tokenize(rendered, add_special=add_special, parse_special=True)
+        return kept + vocabulary.tokenize(rendered[at:], add_special=False, parse_special=True)
     tokens: list[int] = []
     control = vocabulary.control_texts
     for text in _split(rendered, _typed_spans(vocabulary, messages, rendered), control):
@@ -100,6 +113,27 @@ def chat_prompt(vocabulary: Vocabulary, messages: Sequence[Message], *, parse_sp
     if add_special and vocabulary.adds_begin_token and vocabulary.begin_token is not None:
         tokens.insert(0, vocabulary.begin_token)
     return tokens
+
+
+def _kept(vocabulary: Vocabulary, rendered: str, known: Sequence[int]) -> tuple[list[int], int]:
+    """Return which of the known tokens begin the text, and how many characters they are; 0 if none can be kept.
+
+    A cut is safe after a control token and before one, because no other token reaches across.
+    """
+    data = rendered.encode()
+    control = set(vocabulary.control_texts.values())
+    starts = tuple(text.encode() for text in vocabulary.control_texts)
+    count = at = best_count = best_at = 0
+    if known and known[0] == vocabulary.begin_token and not data.startswith(vocabulary.text(known[0]).encode()):
+        count = 1  # put there by the tokeniser
+    for token in known[count:]:
+        piece = vocabulary.text(token).encode() if token in control else vocabulary.piece(token)
+        if not piece or not data.startswith(piece, at):
+            break
+        count, at = count + 1, at + len(piece)
+        if token in control or data.startswith(starts, at):
+            best_count, best_at = count, at
+    return list(known[:best_count]), len(data[:best_at].decode())
 
 
 def render_template(vocabulary: Vocabulary, messages: Sequence[Message]) -> str:

@@ -16,6 +16,7 @@ from specli.errors import Interrupted, OptionError, SpecliError
 from specli.llama.binding import set_verbose
 from specli.terminal import console, models
 from specli.terminal.audit import audit
+from specli.terminal.chat import chat
 from specli.terminal.compare import compare
 from specli.terminal.complete import complete
 from specli.terminal.quantize import quantize
@@ -29,6 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("complete")(complete)
+app.command("chat")(chat)
 app.command("compare")(compare)
 app.command("audit")(audit)
 app.command("quantize")(quantize)

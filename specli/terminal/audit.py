@@ -30,7 +30,7 @@ from specli.evaluation.prompts import Prompt, load_prompts
 from specli.llama.model import has_gpu_backend
 from specli.llama.vocabulary import Vocabulary
 from specli.terminal import console, options, plots
-from specli.terminal.interrupts import interrupts
+from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import Pair, choose_pair, load_options
 
 JSON_VERSION = 1
@@ -155,7 +155,7 @@ def audit(
         raise OptionError(f"there is no draft model for {pair.target_name} to audit.", "-md MODEL names one.")
 
     findings = Findings()
-    with interrupts() as interrupted:
+    with Interrupts() as interrupted:
         with console.waiting("Loading"):
             engine = Engine.load(pair.target, pair.draft, target_load, draft_load, interrupted=interrupted)
         with engine:

@@ -24,7 +24,7 @@ from specli.evaluation.settings import Settings, settings_from, settings_json
 from specli.evaluation.summary import OVERALL, Figures, summarise, verdict
 from specli.llama.model import LlamaModel
 from specli.terminal import console, options, plots
-from specli.terminal.interrupts import interrupts
+from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import choose_pair, load_options
 
 _TIME_LIMIT = 10.0
@@ -172,7 +172,7 @@ def compare(
     pairs = [choose_pair(settings.target, draft) for draft in settings.drafts]
     target_path = choose_pair(settings.target, "none").target
 
-    with interrupts() as interrupted:
+    with Interrupts() as interrupted:
         with console.waiting("Loading") as show:
             chosen = [(target_path, settings.target_load)]
             chosen += [(pair.draft, settings.draft_load) for pair in pairs if pair.draft is not None]

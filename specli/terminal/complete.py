@@ -6,16 +6,18 @@ Knows options and output. Must not know how the answer is made.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from specli.engine import Engine, Piece, Reading, Reply, ReplyOptions
+from specli.engine import Engine, Piece, Reading, Reply, ReplyEvent, ReplyOptions
 from specli.errors import Interrupted, OptionError, PromptError
 from specli.llama.model import LoadOptions
 from specli.terminal import console, options
-from specli.terminal.interrupts import interrupts
+from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import choose_pair, load_options
 
 
@@ -98,7 +100,7 @@ def complete(
     text = read_prompt(prompt, prompt_file)
     pair = choose_pair(model, "none" if reply_options.draft_length == 0 or drafter == "lookup" else draft_model)
 
-    with interrupts() as interrupted:
+    with Interrupts() as interrupted:
         with console.waiting("Loading") as show:
             engine = Engine.load(
                 pair.target,
@@ -180,19 +182,23 @@ def _stream(
 ) -> Reply:
     """Print the reply as it comes and return it whole."""
     events = engine.reply(tokens, reply_options, interrupted=interrupted)
+    return stream_reply(events, None if silent else console.PlainReply(show_draft=show_draft))
+
+
+def stream_reply(events: Iterator[ReplyEvent], shown: console.ReplyWriter | None) -> Reply:
+    """Show a reply as it comes, and return it whole."""
     with console.waiting("Reading the prompt") as show:
         event = next(events)
         while isinstance(event, Reading):
             show(f"Reading the prompt: {event.done} of {event.total} tokens")
             event = next(events)
-    while not isinstance(event, Reply):
-        if isinstance(event, Piece) and not silent:
-            console.write(event.text, event.origin if show_draft else None)
-        event = next(events)
-    if not silent:
-        console.write(event.tail)
-        if event.tokens and not event.text.endswith("\n"):
-            console.write("\n")
+    with shown or nullcontext():
+        while not isinstance(event, Reply):
+            if isinstance(event, Piece) and shown is not None:
+                shown.add(event.text, event.origin)
+            event = next(events)
+        if shown is not None:
+            shown.end(event.tail)
     return event
 
 

@@ -11,10 +11,12 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from rich import box
 from rich.console import Console
+from rich.live import Live
+from rich.markdown import Markdown
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -68,6 +70,110 @@ def write(text: str, origin: str | None = None) -> None:
     sys.stdout.flush()
 
 
+class ReplyWriter(Protocol):
+    """Shows a reply as it comes; entered before the first piece."""
+
+    def __enter__(self) -> ReplyWriter:
+        """Begin."""
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the terminal as it was."""
+
+    def add(self, text: str, origin: str) -> None:
+        """Show a piece."""
+
+    def end(self, tail: str) -> None:
+        """Show the end of the text, and begin a new line."""
+
+
+class PlainReply:
+    """Shows a reply as it is; on a terminal with colours by origin if wanted, and with thoughts dimmed."""
+
+    def __init__(self, *, show_draft: bool = False, dim_thoughts: bool = False) -> None:
+        self._show_draft = show_draft
+        self._dim = dim_thoughts and _output.is_terminal
+        self._thinking = False
+        self._newest = ""
+
+    def __enter__(self) -> PlainReply:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thinking:
+            self._style(False)
+
+    def add(self, text: str, origin: str) -> None:
+        """Show a piece."""
+        self._newest = text or self._newest
+        if self._dim and text.lstrip().startswith("<think>"):
+            self._style(True)
+        if self._thinking:
+            write(text)
+        else:
+            write(text, origin if self._show_draft else None)
+        if self._thinking and "</think>" in text:
+            self._style(False)
+
+    def _style(self, dim: bool) -> None:
+        self._thinking = dim
+        if not _output.no_color:
+            sys.stdout.write("\x1b[2m" if dim else "\x1b[0m")
+
+    def end(self, tail: str) -> None:
+        """Show the end of the text, and begin a new line."""
+        write(tail)
+        last = tail or self._newest
+        if last and not last.endswith("\n"):
+            write("\n")
+
+
+class MarkdownReply:
+    """Shows a reply as Markdown: each block is rendered again while it grows, and printed for good when it is whole."""
+
+    def __init__(self) -> None:
+        self._block = ""
+        self._live = Live(console=_output, auto_refresh=False, transient=True, vertical_overflow="crop")
+
+    def __enter__(self) -> MarkdownReply:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def add(self, text: str, origin: str) -> None:
+        """Show a piece."""
+        self._block += visible(text)
+        whole, self._block = split_blocks(self._block)
+        if whole:
+            self._live.update("", refresh=True)
+            _output.print(Markdown(whole), soft_wrap=False)
+            _output.print()
+        height = max(1, _output.height - 2)
+        self._live.update(Text("\n".join(self._block.splitlines()[-height:])), refresh=True)
+
+    def end(self, tail: str) -> None:
+        """Print what is left."""
+        rest = self._block + visible(tail)
+        self._live.update("", refresh=True)
+        self._live.stop()
+        if rest.strip():
+            _output.print(Markdown(rest), soft_wrap=False)
+
+
+def split_blocks(text: str) -> tuple[str, str]:
+    """Cut Markdown after its last empty line that is not inside a block of code: what is whole, and the rest."""
+    whole = at = 0
+    fenced = False
+    for line in text.splitlines(keepends=True):
+        at += len(line)
+        if line.lstrip().startswith(("```", "~~~")):
+            fenced = not fenced
+        elif not fenced and not line.strip() and line.endswith("\n"):
+            whole = at
+    return text[:whole], text[whole:]
+
+
 def visible(text: str) -> str:
     """Make control characters visible, so that a model's text cannot command the terminal."""
     return "".join(_visible(character) for character in text) if not text.isprintable() else text
@@ -117,6 +223,12 @@ def _print_message(kind: str, style: str, message: str, hint: str | None) -> Non
     _errors.print(Text.assemble((f"{kind}: ", style), visible(message).replace("\n", " ")))
     if hint:
         _errors.print(Text.assemble(("Hint: ", "bold"), visible(hint)))
+
+
+def print_turn(role: str, content: str) -> None:
+    """Print an earlier message of a conversation."""
+    style = "bold cyan" if role == "user" else ""
+    _errors.print(Text.assemble((">>> " if role == "user" else "", style), (visible(content), style or "dim")))
 
 
 def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:

@@ -8,28 +8,34 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from typing import Any
 
 
-@contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether Ctrl-C was pressed.
+class Interrupts:
+    """Says, while it is entered, whether Ctrl-C was pressed; call it to ask. It may be entered again and again.
 
     An exception could arrive in the middle of a call into llama.cpp and be lost there, or leave a cache half
     changed; a flag that is asked for at safe places cannot.
     """
-    pressed = False
 
-    def on_signal(_number: int, _frame: object) -> None:
-        nonlocal pressed
-        if pressed:
+    def __init__(self) -> None:
+        self._pressed = False
+        self._before: Any = None
+
+    def __call__(self) -> bool:
+        """Whether Ctrl-C was pressed since it was entered."""
+        return self._pressed
+
+    def __enter__(self) -> Interrupts:
+        self._pressed = False
+        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        if self._pressed:
             sys.stdout.flush()
             os._exit(130)
-        pressed = True
-
-    before = signal.signal(signal.SIGINT, on_signal)
-    try:
-        yield lambda: pressed
-    finally:
-        signal.signal(signal.SIGINT, before)
+        self._pressed = True

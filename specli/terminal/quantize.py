@@ -13,7 +13,7 @@ import typer
 from specli.library.registry import load_registry
 from specli.llama.quantizing import QUANTISATIONS, check_quantisation, quantise
 from specli.terminal import console, options
-from specli.terminal.interrupts import interrupts
+from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import ModelArgument, model_path
 
 
@@ -38,7 +38,7 @@ def quantize(
     entry = load_registry().find(model)
     source = model_path(entry)
     destination = output or Path(f"{entry.name.removesuffix('.gguf')}-{kind.lower()}.gguf")
-    with interrupts() as interrupted, console.counting(f"Writing {destination.name}") as progress:
+    with Interrupts() as interrupted, console.counting(f"Writing {destination.name}") as progress:
         quantise(source, destination, kind, progress=progress, interrupted=interrupted)
     console.note(
         f"{console.bytes_text(source.stat().st_size)} became {console.bytes_text(destination.stat().st_size)}."

@@ -38,8 +38,11 @@ def dense(dist: Distribution, size: int = 4) -> list[float]:
         ({"min_p": 1.0}, [1, 0, 0, 0]),
         ({"temperature": 0.0}, [1, 0, 0, 0]),
         ({"temperature": 0.5}, [0.25 / 0.365, 0.09 / 0.365, 0.0225 / 0.365, 0.0025 / 0.365]),  # squares
-        # top-p looks at the four probabilities before temperature makes them even: 0.5 + 0.3 reach 0.75.
-        ({"top_p": 0.75, "temperature": 1e15}, [0.5, 0.5, 0, 0]),
+        # top-p looks at the four probabilities before temperature makes them more even: 0.5 + 0.3 reach 0.75.
+        (
+            {"top_p": 0.75, "temperature": 5.0},
+            [0.5**0.2 / (0.5**0.2 + 0.3**0.2), 0.3**0.2 / (0.5**0.2 + 0.3**0.2), 0, 0],
+        ),
         # top-k comes before top-p: 0.625 of the two is enough.
         ({"top_k": 2, "top_p": 0.6}, [1, 0, 0, 0]),
         ({"logit_bias": ((0, -math.inf),)}, [0, 0.6, 0.3, 0.1]),

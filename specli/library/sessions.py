@@ -1,0 +1,148 @@
+"""Conversations on disk: one file each, to which every event is appended as it happens.
+
+Knows the files. Must not know what events mean. The files are JSON Lines; a line that was cut short by a crash is
+skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_state_path
+
+from specli.errors import SessionError
+
+VERSION = 1
+
+
+def state_directory() -> Path:
+    """Return the folder of what specli remembers: sessions and the history of what was typed."""
+    home = os.environ.get("SPECLI_HOME")
+    return Path(home) / "state" if home else user_state_path("specli")
+
+
+def sessions_directory() -> Path:
+    """Return the folder of all sessions."""
+    return state_directory() / "sessions"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """What a list of sessions shows."""
+
+    name: str
+    changed: datetime
+    model: str
+    first_words: str
+
+
+class Session:
+    """A file that events are appended to. It is created with the first event of the user."""
+
+    def __init__(self, path: Path, start: Mapping[str, Any]) -> None:
+        self.path = path
+        self._start = dict(start)
+
+    @property
+    def name(self) -> str:
+        """What --resume and /load call it."""
+        return self.path.stem
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Append an event; it is on disk when this returns.
+
+        Raises:
+            SessionError: the file cannot be written.
+        """
+        lines = [event] if self.path.exists() else [{"type": "start", "version": VERSION, **self._start}, event]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise SessionError(
+                f"cannot write the session {self.path}: {error.strerror}.", "'--no-session' goes without."
+            ) from None
+
+
+def new_session(start: Mapping[str, Any]) -> Session:
+    """Return a session named by the time, which becomes a file with its first event."""
+    stem = datetime.now().strftime("%Y-%m-%d-%H%M%S")
+    path = sessions_directory() / f"{stem}.jsonl"
+    number = 1
+    while path.exists():
+        number += 1
+        path = sessions_directory() / f"{stem}-{number}.jsonl"
+    return Session(path, start)
+
+
+def session_path(name: str | None) -> Path:
+    """Return the file of a session: by name, by file name, or the one that was changed last.
+
+    Raises:
+        SessionError: there is none.
+    """
+    if name is not None and (Path(name).is_file() or "/" in name):
+        return Path(name)
+    found = sorted(sessions_directory().glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True)
+    if name is not None:
+        found = [path for path in found if path.stem == name]
+    if not found:
+        raise SessionError(
+            f"there is no session {name!r}." if name else "there is no session yet.", "/sessions lists them."
+        )
+    return found[0]
+
+
+def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the events of a session and how many damaged lines were skipped.
+
+    A last line without an end is completed, so that the next event gets a line of its own.
+
+    Raises:
+        SessionError: the file cannot be read, or is no session.
+    """
+    try:
+        data = path.read_bytes()
+        if data and not data.endswith(b"\n"):
+            with path.open("ab") as file:
+                file.write(b"\n")
+    except OSError as error:
+        raise SessionError(f"cannot read {path}: {error.strerror}.", "/sessions lists what there is.") from None
+    events, damaged = [], 0
+    for line in data.splitlines():
+        try:
+            event = json.loads(line)
+            if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+                raise ValueError
+            events.append(event)
+        except ValueError:
+            damaged += 1
+    if not events or events[0]["type"] != "start" or events[0].get("version") != VERSION:
+        raise SessionError(f"{path} is no session of this version of specli.", "/sessions lists what there is.")
+    return events, damaged
+
+
+def list_sessions() -> list[SessionSummary]:
+    """Return all sessions, the latest first; files that are none are left out."""
+    found = []
+    for path in sessions_directory().glob("*.jsonl"):
+        try:
+            events, _ = read_events(path)
+        except SessionError:
+            continue
+        words = next((str(event.get("content", "")) for event in events if event["type"] == "user"), "")
+        changed = datetime.fromtimestamp(path.stat().st_mtime)
+        short = re.sub(r"\s+", " ", words)[:60]
+        found.append(SessionSummary(path.stem, changed, str(events[0].get("model", "")), short))
+    return sorted(found, key=lambda summary: summary.changed, reverse=True)
