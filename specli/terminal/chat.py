@@ -385,6 +385,8 @@ def chat(
         reader = line_editor.make_reader(tuple(slash.COMMANDS), history)
         if sys.stdin.isatty():
             console.note(f"{pair.target_name} with {pair.draft_name or 'no draft model'}. /help lists the commands.")
+            if show_draft:
+                console.print_legend()
         code = talk.run(reader)
     if code:
         raise typer.Exit(code)

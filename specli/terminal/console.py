@@ -35,8 +35,8 @@ from specli.decoding.metrics import Metrics
 from specli.errors import SpecliError
 
 # A pipe has no width that a table should be folded to.
-_output = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 1000)
-_errors = Console(stderr=True, highlight=False, soft_wrap=True)
+_output = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 1000)
+_errors = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 _quiet = False
 
 # Each kind differs by more than its colour.
@@ -64,7 +64,7 @@ def write(text: str, origin: str | None = None) -> None:
     if not _output.is_terminal:
         sys.stdout.write(text)
     elif origin is not None and (style := ORIGIN_STYLES[origin][0]):
-        _output.print(Text(visible(text), style=style), end="")
+        _output.print(Text(visible(text), style=style), end="", soft_wrap=True)
     else:
         sys.stdout.write(visible(text))
     sys.stdout.flush()
@@ -243,9 +243,12 @@ def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Print names and values, one pair a line."""
-    width = max(len(name) for name, _ in facts)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in facts:
-        _output.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", visible(value)))
+        table.add_row(Text(name), Text(visible(value)))
+    _output.print(table, soft_wrap=False)
 
 
 def print_stats(metrics: Metrics) -> None:

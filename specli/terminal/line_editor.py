@@ -120,7 +120,7 @@ class _Editor:
             key_bindings=keys,
             completer=Commands(),
             complete_while_typing=False,
-            prompt_continuation=lambda width, line, wrapped: self._more,
+            prompt_continuation=lambda width, line, wrapped: "" if wrapped else self._more,
             enable_open_in_editor=False,
         )
 

@@ -47,7 +47,7 @@ def test_json(specli):
 
 @pytest.mark.parametrize("rule", ["token", "block", "match"])
 def test_a_model_that_drafts_for_itself(specli, rule, tiny_file):
-    result = specli(*ABC, "-md", str(tiny_file), "--temp", "0", "--verification", rule, "--json").json
+    result = specli(*ABC, "-md", str(tiny_file), "--draft-length", "4", "--temp", "0", "--verification", rule, "--json").json
     assert result["speculation"]["acceptance_rate"] == 1.0
 
 
