@@ -35,7 +35,7 @@ class RecordingModel(LlamaModel):
 
 
 def reply_to(engine: Engine, prompt: list[int], **options) -> Reply:
-    return list(engine.reply(prompt, ReplyOptions(seed=0, **options)))[-1]
+    return list(engine.reply(prompt, ReplyOptions(**({"seed": 0, "draft_length": 4} | options))))[-1]
 
 
 @pytest.fixture(scope="module")

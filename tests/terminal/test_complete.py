@@ -47,7 +47,8 @@ def test_json(specli):
 
 @pytest.mark.parametrize("rule", ["token", "block", "match"])
 def test_a_model_that_drafts_for_itself(specli, rule, tiny_file):
-    result = specli(*ABC, "-md", str(tiny_file), "--draft-length", "4", "--temp", "0", "--verification", rule, "--json").json
+    own = ("-md", str(tiny_file), "--draft-length", "4")
+    result = specli(*ABC, *own, "--temp", "0", "--verification", rule, "--json").json
     assert result["speculation"]["acceptance_rate"] == 1.0
 
 
@@ -215,3 +216,23 @@ def test_gpu_layers_without_a_gpu_backend(specli, monkeypatch):
 
 def test_more_context_than_the_model_was_trained_with(specli):
     assert "trained with 2048" in specli("complete", "abc", "-n", "2", "-c", "3000").err
+
+
+def test_drafts_without_a_draft_model(specli):
+    text = "abc hello abc hello abc hello abc hello"
+    result = specli(
+        "complete", "--raw", text, "-md", "none", "--drafter", "lookup", "-n", "60", "--temp", "0", "--json"
+    )
+    found = result.json
+    assert (result.code, found["draft_model"]) == (0, None)
+    plain = specli("complete", "--raw", text, "--no-draft", "-n", "60", "--temp", "0", "--json").json
+    assert found["text"] == plain["text"]
+    assert plain["speculation"]["drafted"] == 0
+
+
+def test_automatic_drafts_are_reproducible_with_a_seed(specli):
+    arguments = ("complete", "abc", "-n", "60", "--temp", "1.5", "--top-k", "0", "--seed", "3", "--json")
+    first, second = specli(*arguments).json, specli(*arguments).json
+    assert first["tokens"] == second["tokens"]
+    assert first["speculation"] == second["speculation"]
+    assert specli(*arguments, "--drafter", "nobody").code == 2

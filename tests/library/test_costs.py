@@ -1,0 +1,33 @@
+"""Calibrations on disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from specli.decoding.calibration import CostCurve
+from specli.library import costs
+
+CURVE = CostCurve(32, {1: 0.1, 2: 0.15}, 0.02)
+
+
+def test_what_is_saved_is_loaded(home):
+    assert costs.load("a") is None
+    costs.save("a", CURVE)
+    costs.save("b", CostCurve(8, {1: 1.0}, None))
+    assert (costs.load("a"), costs.load("b"), costs.load("c")) == (CURVE, CostCurve(8, {1: 1.0}, None), None)
+    assert [path.name for path in home.iterdir()] == ["costs.json"]
+
+
+@pytest.mark.parametrize("content", ["", "x", "[]", '{"a": 1}', '{"a": {"target": {}, "draft": 1, "context": 1}}',
+                                     '{"a": {"target": {"1": "x"}, "draft": 1, "context": 1}}'])  # fmt: skip
+def test_a_damaged_file_is_as_good_as_none(home, content):
+    costs.costs_path().write_text(content)
+    assert costs.load("a") is None
+    costs.save("a", CURVE)
+    assert costs.load("a") == CURVE
+
+
+def test_a_folder_that_cannot_be_written(home):
+    costs.costs_path().mkdir()
+    costs.save("a", CURVE)
+    assert costs.load("a") is None
