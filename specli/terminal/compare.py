@@ -6,50 +6,30 @@ Knows options, and how results are shown. Must not know how they are measured or
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from specli import __version__
-from specli.decoding.calibration import ROWS, CostCurve, measure_costs
+from specli.decoding.calibration import CostCurve, measure_costs
 from specli.engine import Engine, load_models
 from specli.errors import CheckFailedError, Interrupted, JournalError, OptionError
-from specli.evaluation.comparison import Arm, Measurement, measure, measurement_json
-from specli.evaluation.journal import KIND, VERSION, Journal, read_journal
-from specli.evaluation.machine import Machine, ModelFacts, model_facts, this_machine
+from specli.evaluation.comparison import Measurement, measure
+from specli.evaluation.journal import VERSION, Journal, read_journal
+from specli.evaluation.machine import ModelFacts, model_facts, this_machine
 from specli.evaluation.prompts import load_prompts
 from specli.evaluation.settings import Settings, settings_from, settings_json
-from specli.evaluation.summary import OVERALL, Figures, summarise, verdict
+from specli.evaluation.summary import OVERALL
 from specli.llama.model import LlamaModel
 from specli.terminal import console, options, plots
+from specli.terminal.compare_report import Comparison, break_evens, facts_json, print_curve, print_header, show
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import choose_pair, load_options
 
 _TIME_LIMIT = 10.0
 _CURVE_CONTEXT = 256  # tokens in the cache when passes are timed
 Number = TypeVar("Number", int, float)
-
-
-@dataclass
-class Comparison:
-    """A comparison with what has been measured so far."""
-
-    settings: Settings
-    machine: Machine
-    models: tuple[ModelFacts, ...]  # the target first
-    measurements: list[Measurement]
-
-    @property
-    def figures(self) -> list[Figures]:
-        """What the measurements say."""
-        return summarise(self.settings.arms, self.measurements)
-
-    @property
-    def complete(self) -> bool:
-        """Whether all that was planned is measured."""
-        return len(self.measurements) == self.settings.plan.total
 
 
 def compare(
@@ -173,11 +153,11 @@ def compare(
     target_path = choose_pair(settings.target, "none").target
 
     with Interrupts() as interrupted:
-        with console.waiting("Loading") as show:
+        with console.waiting("Loading") as tell:
             chosen = [(target_path, settings.target_load)]
             chosen += [(pair.draft, settings.draft_load) for pair in pairs if pair.draft is not None]
             loaded = load_models(
-                chosen, progress=lambda name, share: show(f"Loading {name} {share:.0%}"), interrupted=interrupted
+                chosen, progress=lambda name, share: tell(f"Loading {name} {share:.0%}"), interrupted=interrupted
             )
         try:
             drafts_by_name = dict(zip(settings.drafts, loaded[1:], strict=True))
@@ -191,13 +171,13 @@ def compare(
             comparison = Comparison(settings, this_machine(), facts, done)
             if resume is not None:
                 _check_same(header, comparison, resume)
-            new = {"settings": settings_json(settings), **_facts_json(comparison)}
+            new = {"settings": settings_json(settings), **facts_json(comparison)}
             journal = Journal(resume) if resume else Journal.create(output, new) if output else None
             _run(comparison, engine, drafts_by_name, journal, interrupted)
         finally:
             for one in loaded:
                 one.close()
-    _show(comparison, as_json=as_json, interrupted=interrupted())
+    show(comparison, as_json=as_json, interrupted=interrupted())
     if plot is not None and comparison.figures:
         plots.save_comparison(settings.arms, comparison.figures, plot)
     if interrupted():
@@ -234,7 +214,7 @@ def _settings_in(header: dict[str, Any], path: Path) -> Settings:
 
 def _check_same(header: dict[str, Any], comparison: Comparison, path: Path) -> None:
     """Refuse to go on with other models than the file's."""
-    before, now = header.get("models"), _facts_json(comparison)["models"]
+    before, now = header.get("models"), facts_json(comparison)["models"]
     if before != now:
         raise JournalError(
             f"the models are not those that {path} was measured with.", "Start a new comparison with -o."
@@ -263,99 +243,6 @@ def _run(
             comparison.measurements.append(measurement)
             if journal is not None:
                 journal.add(measurement)
-
-
-def _facts_json(comparison: Comparison) -> dict[str, Any]:
-    return {
-        "specli": __version__,
-        "machine": asdict(comparison.machine),
-        "models": [asdict(model) for model in comparison.models],
-        "arms": [asdict(arm) | {"name": arm.name} for arm in comparison.settings.arms],
-    }
-
-
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Return what `--json` prints; docs/compare.md describes it."""
-    return {
-        "kind": KIND,
-        "version": VERSION,
-        "settings": settings_json(comparison.settings),
-        **_facts_json(comparison),
-        "complete": comparison.complete,
-        "measurements": [measurement_json(one) for one in comparison.measurements],
-        "figures": [asdict(one) for one in comparison.figures],
-        "verdict": verdict(comparison.settings.arms, comparison.figures),
-    }
-
-
-def _show(comparison: Comparison, *, as_json: bool, interrupted: bool) -> None:
-    if as_json:
-        console.print_json(comparison_json(comparison))
-        return
-    _print_header(comparison.models, comparison.machine, comparison.settings)
-    figures = comparison.figures
-    for at, arm in enumerate(comparison.settings.arms):
-        ours = [one for one in figures if one.arm == at]
-        if ours:
-            _print_arm(arm, ours)
-    for line in verdict(comparison.settings.arms, figures):
-        console.print_line(line)
-    if not comparison.complete and not interrupted:
-        total, here = comparison.settings.plan.total, len(comparison.measurements)
-        prompts = len({one.prompt for one in comparison.measurements})
-        console.note(
-            f"{here} of {total} measurements ({prompts} of {len(comparison.settings.prompts)} prompts) were made; "
-            "--time-limit 0 measures all."
-        )
-
-
-def _print_header(models: Sequence[ModelFacts], machine: Machine, settings: Settings) -> None:
-    for role, facts in zip(("target", *["draft"] * len(models)), models, strict=False):
-        console.print_line(
-            f"{role} {facts.name}: {facts.quantisation}, {console.bytes_text(facts.bytes)}, {facts.threads} threads, "
-            f"{'GPU' if facts.gpu else 'CPU'}{', exact mode' if facts.exact else ''}"
-        )
-    sampling = settings.sampling
-    console.print_line(
-        f"{machine.processor}, {machine.cores} cores, {machine.system}; llama-cpp-python {machine.llama_cpp_python}; "
-        f"top-k {sampling.top_k}, top-p {sampling.top_p:g}, min-p {sampling.min_p:g}; "
-        f"{settings.tokens} tokens a reply, {settings.repeats} timed turns"
-    )
-
-
-def _print_arm(arm: Arm, figures: Sequence[Figures]) -> None:
-    console.print_line("")
-    console.print_line(f"Temperature {arm.temperature:g}: {arm.name}")
-    columns = [("prompts", False), ("plain/s", True), ("this/s", True), ("speedup", True), ("95 %", False)]
-    columns += [("accepted", True), ("per pass", True), ("draft:check:rest", True), ("prefill", True), ("first", True)]
-    greedy = any(one.compared for one in figures)
-    if greedy:
-        columns.append(("identical", False))
-    console.print_table(columns, [_row(one, greedy=greedy) for one in figures])
-    overall = next(one for one in figures if one.kind == OVERALL)
-    if overall.acceptance_by_place:
-        rates = " ".join(f"{rate:.2f}" for rate in overall.acceptance_by_place)
-        console.print_line(f"accepted of the tested draft tokens, by place in the draft: {rates}")
-    for one in overall.differences:
-        console.print_line(f"{one.prompt}: the text differs from token {one.place + 1} on")
-
-
-def _row(figures: Figures, *, greedy: bool) -> tuple[str, ...]:
-    rest = max(0.0, 1 - figures.draft_share - figures.verify_share)
-    row = (
-        figures.kind,
-        f"{figures.plain_tokens_per_second:.1f}",
-        f"{figures.tokens_per_second:.1f}",
-        f"{figures.speedup.middle:.2f}",
-        f"{figures.speedup.low:.2f}-{figures.speedup.high:.2f}",
-        "" if figures.acceptance_rate is None else f"{100 * figures.acceptance_rate:.0f} %",
-        f"{figures.tokens_per_pass:.2f}",
-        f"{100 * figures.draft_share:.0f}:{100 * figures.verify_share:.0f}:{100 * rest:.0f}",
-        f"{figures.prefill_seconds:.2f} s",
-        f"{figures.first_token_seconds:.2f} s",
-    )
-    same = figures.compared - len(figures.differences)
-    return (*row, f"{same} of {figures.compared}") if greedy else row
 
 
 def _require(comparison: Comparison, speedup: float | None, *, identical: bool) -> None:
@@ -403,30 +290,9 @@ def _show_curves(
             raise Interrupted
         curves[name] = found
     if as_json:
-        content = {name: asdict(found) | {"break_even": _break_evens(found)} for name, found in curves.items()}
+        content = {name: asdict(found) | {"break_even": break_evens(found)} for name, found in curves.items()}
         console.print_json({"kind": "curves", "version": VERSION, "curves": content})
         return
-    _print_header(facts, this_machine(), replace(settings, prompts=()))
+    print_header(facts, this_machine(), replace(settings, prompts=()))
     for name, found in curves.items():
-        _print_curve(name, found)
-
-
-def _break_evens(curve: CostCurve) -> dict[int, float | None]:
-    return {rows - 1: curve.break_even(rows - 1) for rows in ROWS if rows > 1}
-
-
-def _print_curve(name: str, curve: CostCurve) -> None:
-    console.print_line("")
-    console.print_line(f"One pass of the target after {curve.context} tokens, and from which acceptance drafts pay:")
-    longest = max(curve.target.values())
-    rows = []
-    for size, seconds in curve.target.items():
-        needed = curve.break_even(size - 1) if size > 1 and curve.draft else None
-        need = "" if size == 1 or curve.draft is None else "never" if needed is None else f"{100 * needed:.0f} %"
-        bar = "█" * max(1, round(30 * seconds / longest))
-        rows.append((str(size), f"{1000 * seconds:.1f} ms", f"{seconds / curve.target[1]:.2f}", bar, need))
-    columns = [("rows", True), ("time", True), ("of one row", True), ("", False), ("draft pays above", True)]
-    console.print_table(columns, rows)
-    if curve.draft is not None:
-        share = curve.draft / curve.target[1]
-        console.print_line(f"A draft token of {name}: {1000 * curve.draft:.1f} ms, {share:.2f} of a plain pass.")
+        print_curve(name, found)

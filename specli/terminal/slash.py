@@ -11,16 +11,14 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specli.decoding.sampling import SamplingOptions
 from specli.engine import ReplyOptions
 from specli.errors import OptionError, PromptError
 from specli.library import sessions
 from specli.terminal import console, line_editor, options
-
-if TYPE_CHECKING:
-    from specli.terminal.chat import Chat
+from specli.terminal.talk import Chat
 
 
 class Leave(Exception):
@@ -234,7 +232,7 @@ def _short(text: str) -> str:
     return line if len(line) <= 50 else line[:49] + "…"
 
 
-Command = tuple[Callable[["Chat", str], None], str, str]
+Command = tuple[Callable[[Chat, str], None], str, str]
 
 COMMANDS: dict[str, Command] = {
     "/help": (_help, "", "List the commands."),

@@ -218,7 +218,7 @@ def test_nothing_is_kept_when_nothing_is_to_be_kept(chat, tiny_home):
 
 
 def test_five_hundred_turns_need_no_more_memory(chat, tiny_home, monkeypatch):
-    import specli.terminal.chat as module
+    import specli.terminal.talk as module
 
     sizes = []
     real = module.Chat.answer
