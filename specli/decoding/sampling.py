@@ -22,8 +22,8 @@ from specli.errors import DecodeError, OptionError
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.integer[Any]]
 
-# Rows are searched in blocks of this many logits: first the maxima of blocks, then the few blocks that matter.
-BLOCK = 128
+_FEW = 4096  # a row is folded until it has no more than this
+_BLOCK = 1024  # long rows are cumulated block by block
 
 
 class Random(Protocol):
@@ -187,18 +187,18 @@ def _draw_index(probs: Floats, uniform: float) -> int:
 
     Long rows are cumulated in two levels, blocks first, which is ten times faster than cumulating all.
     """
-    if len(probs) <= 8 * BLOCK:
+    if len(probs) <= _BLOCK:
         cumulated = np.cumsum(probs, dtype=np.float64)
         place = int(np.searchsorted(cumulated, uniform * cumulated[-1], side="right"))
         return place if place < len(probs) else int(np.flatnonzero(probs)[-1])
-    starts = np.arange(0, len(probs), 8 * BLOCK)
+    starts = np.arange(0, len(probs), _BLOCK)
     sums = np.add.reduceat(probs, starts).astype(np.float64)
     cumulated = np.cumsum(sums)
     wanted = uniform * cumulated[-1]
     block = min(int(np.searchsorted(cumulated, wanted, side="right")), int(np.flatnonzero(sums)[-1]))
     within = (wanted - cumulated[block] + sums[block]) / sums[block]
     start = int(starts[block])
-    return start + _draw_index(probs[start : start + 8 * BLOCK], min(max(within, 0.0), 1.0))
+    return start + _draw_index(probs[start : start + _BLOCK], min(max(within, 0.0), 1.0))
 
 
 def distribution(
@@ -228,20 +228,39 @@ def distribution(
     if options.temperature == 0 or options.top_k == 1:
         return Distribution.one_hot(best)
 
-    ids: Ids | None = None
     if 0 < options.top_k < len(logits):
-        ids = top_ids(logits, options.top_k)
+        return _of_top(logits, options)
+    ids: Ids | None = None
     if options.top_p < 1:
-        ids = _nucleus(logits, ids, options.top_p)
+        ids = _nucleus(logits, options.top_p)
     if options.min_p > 0:
         least = highest + math.log(options.min_p)
         ids = np.flatnonzero(logits >= least) if ids is None else ids[logits[ids] >= least]
-    if ids is not None and len(ids) == 1:
-        return Distribution.one_hot(int(ids[0]))
     if ids is None:
         return Distribution(_softmax(logits, options.temperature))
-    ids = np.sort(ids)
-    return Distribution(_softmax(logits[ids].astype(np.float64), options.temperature), ids)
+    return _sparse(ids, logits[ids].astype(np.float64), options.temperature)
+
+
+def _of_top(logits: Floats, options: SamplingOptions) -> Distribution:
+    """Apply top-k and what follows it to a row of logits [n_vocab]; all of it looks at a few tokens only."""
+    ids = top_ids(logits, options.top_k)
+    chosen = logits[ids].astype(np.float64)  # falling
+    count = len(ids)
+    if options.top_p < 1:
+        cumulated = np.cumsum(np.exp(chosen - chosen[0]))
+        count = min(count, int(np.searchsorted(cumulated, options.top_p * cumulated[-1])) + 1)
+    if options.min_p > 0:
+        least = float(chosen[0]) + math.log(options.min_p)
+        count = min(count, int(np.searchsorted(-chosen, -least, side="right")))
+    return _sparse(ids[:count], chosen[:count], options.temperature)
+
+
+def _sparse(ids: Ids, logits: Floats, temperature: float) -> Distribution:
+    """Return the distribution over the token ids [n] with these logits [n]."""
+    if len(ids) == 1:
+        return Distribution.one_hot(int(ids[0]))
+    order = np.argsort(ids)
+    return Distribution(_softmax(logits[order], temperature), ids[order])
 
 
 def _softmax(logits: Floats, temperature: float) -> Floats:
@@ -257,53 +276,55 @@ def _softmax(logits: Floats, temperature: float) -> Floats:
 def confidence(logits: Floats, found: Distribution) -> float:
     """Return the largest probability that a model gives to a token.
 
-    Where the distribution is a single token it is taken from the logits [n_vocab]: from the largest one of each block,
-    which is fast, and somewhat too high.
+    Where the distribution is a single token it is taken from the logits [n_vocab]: from the largest ones of some
+    groups, which is fast, and somewhat too high.
     """
     if found.certain_token is None:
         return float(found.probs.max())
-    whole = len(logits) // BLOCK * BLOCK
-    peaks = np.append(logits[:whole].reshape(-1, BLOCK).max(axis=1), logits[whole:])
+    peaks = _peaks(logits)
     return 1 / float(np.exp(peaks - peaks.max()).sum())
+
+
+def _peaks(logits: Floats) -> Floats:
+    """Return the maxima of a few thousand groups that the logits [n_vocab] fall into, each logit into one group.
+
+    The row is folded onto itself, half on half, which is six times faster than maxima of neighbours.
+    """
+    folded, left_over = logits, []
+    while len(folded) > _FEW:
+        half = len(folded) // 2
+        left_over.append(folded[2 * half :])
+        folded = np.maximum(folded[:half], folded[half : 2 * half])
+    return np.concatenate([folded, *left_over]) if left_over else folded
 
 
 def top_ids(logits: Floats, count: int) -> Ids:
     """Return the ids of the `count` largest logits, largest first, the lower id first among equals.
 
-    The `count`-th largest of the block maxima is a logit that at least `count` logits reach, so only logits that
+    The `count`-th largest of the maxima of groups is a logit that at least `count` logits reach, so only logits that
     reach it can be among the largest: usually a few hundred of 150,000.
     """
-    whole = len(logits) // BLOCK * BLOCK
-    maxima = logits[:whole].reshape(-1, BLOCK).max(axis=1)
+    maxima = _peaks(logits)
     if count < len(maxima):
         bound = np.partition(maxima, len(maxima) - count)[len(maxima) - count]
-        blocks = np.flatnonzero(maxima >= bound)
-        inside = logits[:whole].reshape(-1, BLOCK)[blocks] >= bound
-        rows, columns = np.nonzero(inside)
-        candidates = np.concatenate([blocks[rows] * BLOCK + columns, whole + np.flatnonzero(logits[whole:] >= bound)])
+        candidates = np.flatnonzero(logits >= bound)
     else:
         candidates = np.arange(len(logits))
     order = np.argsort(-logits[candidates], kind="stable")  # candidates are ascending, so ties stay in order of id
     return candidates[order[:count]]
 
 
-def _nucleus(logits: Floats, ids: Ids | None, top_p: float) -> Ids:
+def _nucleus(logits: Floats, top_p: float) -> Ids:
     """Return the fewest most probable ids whose probabilities, at temperature 1, reach `top_p`."""
-    if ids is not None:
-        probs = _softmax(logits[ids].astype(np.float64), 1.0)
-        return ids[: _count_reaching(probs, top_p)]
     row = _softmax(logits, 1.0)
     count = 256  # most nuclei are small; look further only when this one was not
     while True:
         ids = top_ids(logits, min(count, len(logits)))
-        kept = _count_reaching(row[ids].astype(np.float64), top_p)
+        cumulated = np.cumsum(row[ids].astype(np.float64))
+        kept = min(int(np.searchsorted(cumulated, top_p)) + 1, len(ids))
         if kept < len(ids) or len(ids) == len(logits):
             return ids[:kept]
         count *= 16
-
-
-def _count_reaching(probs: Floats, top_p: float) -> int:
-    return min(int(np.searchsorted(np.cumsum(probs), top_p)) + 1, len(probs))
 
 
 def _with_bias_and_penalties(logits: Floats, options: SamplingOptions, history: Sequence[int]) -> Floats:
