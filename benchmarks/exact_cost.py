@@ -2,7 +2,7 @@
 
     python benchmarks/exact_cost.py [--target MODEL] [--draft MODEL] [--tokens 96] [--turns 3]
 
-Both are loaded at once and take turns on three prompts. Prints ratios of tokens per second, medians with 95 % intervals.
+Both are loaded at once and take turns on three prompts. Prints ratios of tokens per second: medians, 95 % intervals.
 """
 
 from __future__ import annotations
