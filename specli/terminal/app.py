@@ -20,6 +20,7 @@ from specli.terminal.chat import chat
 from specli.terminal.compare import compare
 from specli.terminal.complete import complete
 from specli.terminal.quantize import quantize
+from specli.terminal.tune import tune_pair
 
 app = typer.Typer(
     name="specli",
@@ -33,6 +34,7 @@ app.command("complete")(complete)
 app.command("chat")(chat)
 app.command("compare")(compare)
 app.command("audit")(audit)
+app.command("tune")(tune_pair)
 app.command("quantize")(quantize)
 app.command("list")(models.list_models)
 app.command("show")(models.show)
