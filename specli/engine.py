@@ -28,7 +28,7 @@ from specli.library.files import Silent, ensure_file
 from specli.library.registry import load_registry
 from specli.llama.gguf import read_gguf
 from specli.llama.memory import require_memory
-from specli.llama.model import LlamaModel, LoadOptions, on_gpu, planned_context
+from specli.llama.model import MAX_ROWS, LlamaModel, LoadOptions, on_gpu, planned_context
 from specli.llama.pairing import require_pair
 from specli.llama.text import Message, TextStream, chat_prompt, plain_prompt
 
@@ -58,9 +58,9 @@ class ReplyOptions:
     reproducible: bool | None = None  # decide about drafts without the clock; None: when a seed is given
 
     def __post_init__(self) -> None:
-        if self.draft_length is not None and self.draft_length < 0:
+        if self.draft_length is not None and not 0 <= self.draft_length < MAX_ROWS:
             raise OptionError(
-                f"--draft-length is {self.draft_length}, but must be 'auto', or 0 or more.",
+                f"--draft-length is {self.draft_length}, but must be 'auto', or between 0 and {MAX_ROWS - 1}.",
                 "auto is the default; 0 decodes without a draft.",
             )
         if self.drafter not in DRAFTERS:
@@ -80,10 +80,12 @@ class ReplyOptions:
             )
         if self.max_tokens is not None and self.max_tokens < 1:
             raise OptionError(
-                f"--max-tokens is {self.max_tokens}, but must be 1 or more.", "-1 goes on until the model stops."
+                f"--max-tokens is {self.max_tokens}, but must be 1 or more, or -1.", "-1 goes on until the model stops."
             )
         if self.seed is not None and self.seed < 0:
-            raise OptionError(f"--seed is {self.seed}, but must be 0 or more.", "-1 takes a new seed each time.")
+            raise OptionError(f"--seed is {self.seed}, but must be 0 or more, or -1.", "-1 takes a new seed each time.")
+        if "" in self.stops:
+            raise OptionError("--stop is empty, but must be some text.", "Leave it out to stop where the model does.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +212,8 @@ class Engine:
             PromptError: it is empty, or the chat template refuses it.
         """
         vocabulary = self.target.vocabulary
+        for message in messages:
+            _require_text(message.content)
         if raw or vocabulary.template is None:
             text = "\n\n".join(message.content for message in messages)
             tokens = plain_prompt(vocabulary, text, parse_special=parse_special)
@@ -315,12 +319,13 @@ class Engine:
         if key not in self._curves:
             curve = costs.load(key)
             if curve is None:
-                text = [self.target.vocabulary.end_token or 0] * (CALIBRATION_CONTEXT + max(CALIBRATION_ROWS))
+                rows = [count for count in CALIBRATION_ROWS if count <= self.target.max_rows]
+                text = [self.target.vocabulary.end_token or 0] * (CALIBRATION_CONTEXT + max(rows))
                 curve = measure_costs(
                     self.target,
                     self.draft,
                     text,
-                    rows=CALIBRATION_ROWS,
+                    rows=rows,
                     repeats=2,
                     seconds=0.7,
                     progress=progress,
@@ -424,6 +429,16 @@ def load_models(
             model.close()
         raise
     return models
+
+
+def _require_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(
+            f"the prompt is not UTF-8 text: there is a byte that is none at character {error.start}.",
+            "Convert it first, for instance with iconv.",
+        ) from None
 
 
 def generate(

@@ -80,6 +80,9 @@ class Metrics:
 
     @property
     def prefill_tokens_per_second(self) -> float | None:
-        """Prompt tokens that were read, over the time it took; None when there was nothing to read."""
-        read = self.prompt - self.cached
+        """Prompt tokens that were read, over the time it took; None when there was nothing to read.
+
+        The last token of a prompt is read with the first round.
+        """
+        read = self.prompt - 1 - self.cached
         return read / self.prefill_seconds if self.prefill_seconds > 0 and read > 0 else None

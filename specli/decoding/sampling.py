@@ -54,7 +54,7 @@ class SamplingOptions:
     def __post_init__(self) -> None:
         bounds = (
             ("--temp", self.temperature, 0.0, 5.0),
-            ("--top-k", self.top_k, 0, math.inf),
+            ("--top-k", self.top_k, 0, 2**31 - 1),
             ("--top-p", self.top_p, 0.0, 1.0),
             ("--min-p", self.min_p, 0.0, 1.0),
             ("--repeat-last-n", self.repeat_last_n, -1, math.inf),
@@ -64,7 +64,7 @@ class SamplingOptions:
         for flag, value, low, high in bounds:
             if not low <= value <= high or math.isinf(value):  # also refuses NaN
                 if high < math.inf:
-                    allowed = f"between {low:g} and {high:g}"
+                    allowed = f"between {low:.10g} and {high:.10g}"
                 else:
                     allowed = "a finite number" if low == -math.inf else f"a finite number, {low:g} or more"
                 raise OptionError(f"{flag} is {value}, but must be {allowed}.", _hint(flag))

@@ -71,7 +71,7 @@ def read_journal(path: Path) -> tuple[Header, list[Measurement]]:
         if (first.pop("kind"), first.pop("version")) != (KIND, VERSION):
             raise ValueError("it is of another kind or version")
         return first, [measurement_from(content) for content in rest]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise JournalError(
-            f"{path} holds no comparison that this version can continue: {error}.", "Start a new one with -o."
+            f"{path} holds no comparison that this version can continue.", "--resume takes a file that -o wrote."
         ) from None

@@ -50,8 +50,8 @@ class Settings:
             )
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise OptionError(
-                f"--time-limit is {self.time_limit:g}, but must be minutes, more than 0.",
-                "10 is the default; 0 is none.",
+                f"--time-limit is {self.time_limit:g}, but must be 0 or more minutes.",
+                "10 is the default; 0 is no limit.",
             )
         for arm in self.arms:  # checks each length, rule and temperature
             replace(

@@ -162,10 +162,18 @@ def verdict(arms: Sequence[Arm], figures: Sequence[Figures]) -> list[str]:
         overall = [one for one in ours if one.kind == OVERALL]
         if not overall:
             continue
-        best = max(overall, key=lambda one: one.speedup.middle)
+        drafting = [one for one in overall if one.acceptance_rate is not None]
+        if not drafting:
+            lines.append(f"Temperature {temperature:g}: no drafts were made, because none promised to pay.")
+            continue
+        best = max(drafting, key=lambda one: one.speedup.middle)
         of_best = [one for one in ours if one.arm == best.arm and one.kind != OVERALL]
         lines.append(f"Temperature {temperature:g}: {_pays(arms[best.arm], best, of_best)}")
         lines.append(f"  {_reason(best)}")
+        if len(drafting) < len(overall):
+            lines.append(
+                "  Automatic drafts were not made, because none promised to pay; what differs there is chance."
+            )
     return lines
 
 

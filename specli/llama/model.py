@@ -27,6 +27,7 @@ MAX_ROWS = 65
 MAX_ROWS_EXACT = 63
 
 DEFAULT_CONTEXT = 4096
+MAX_THREADS = 512  # llama.cpp ends the process beyond
 
 # A pass with more tokens than this can be broken off in the middle.
 _LONG_PASS = 64
@@ -53,14 +54,14 @@ class LoadOptions:
     exact: bool = False  # a row of logits has the same bits in a pass of any number of rows; see `_create_context`
 
     def __post_init__(self) -> None:
-        for flag, value, least, hint in (
-            ("--context", self.context, 1, f"{DEFAULT_CONTEXT} is the default."),
-            ("--batch", self.batch, 1, "512 is the default."),
-            ("--threads", self.threads, 1, "Leave it out to use every core."),
-            ("--gpu-layers", self.gpu_layers, 0, "0 keeps the model on the CPU; leave it out to offload all."),
+        for flag, value, least, most, hint in (
+            ("--context", self.context, 1, 2**31 - 1, f"{DEFAULT_CONTEXT} is the default."),
+            ("--batch", self.batch, 1, 2**20, "512 is the default."),
+            ("--threads", self.threads, 1, MAX_THREADS, "Leave it out to use every core."),
+            ("--gpu-layers", self.gpu_layers, 0, 2**20, "0 keeps the model on the CPU; leave it out to offload all."),
         ):
-            if value is not None and not least <= value < 2**31:
-                raise OptionError(f"{flag} is {value}, but must be {least} or more.", hint)
+            if value is not None and not least <= value <= most:
+                raise OptionError(f"{flag} is {value}, but must be between {least} and {most}.", hint)
         if self.exact and on_gpu(self):
             raise OptionError(
                 "--exact is known to hold on the CPU only, and this llama.cpp would use a GPU.",
@@ -216,7 +217,9 @@ class LlamaModel:
         self._abort = llama_cpp.ggml_abort_callback(lambda _user_data: self._interrupted())
         self._no_abort = llama_cpp.ggml_abort_callback()
         # llama.cpp rounds the context up and caps the batch by what was asked for: read both back.
-        self.n_context = int(llama_cpp.llama_n_ctx_seq(self._context)) - options.exact  # the companion needs a place
+        # What was asked for holds, except that the companion of exact mode needs a place.
+        room = int(llama_cpp.llama_n_ctx_seq(self._context)) - options.exact
+        self.n_context = min(room, context)
         self.batch_size = int(llama_cpp.llama_n_batch(self._context))
         self.max_rows = min(MAX_ROWS_EXACT if options.exact else MAX_ROWS, self.batch_size)
         self._batch = batch = llama_cpp.llama_batch_init(max(2, self.batch_size), 0, 1)

@@ -71,7 +71,9 @@ def quantise(
     try:
         handle, unfinished = tempfile.mkstemp(suffix=".part", prefix=f".{destination.name}.", dir=destination.parent)
     except OSError as error:
-        raise QuantiseError(f"cannot write to {destination.parent}: {error.strerror}.", "Choose with -o.") from None
+        raise QuantiseError(
+            f"cannot write to {destination.parent}: {error.strerror}.", "Choose another place with -o."
+        ) from None
     os.close(handle)
     try:
         command = [sys.executable, "-m", __name__, str(source), unfinished, str(QUANTISATIONS[name.lower()])]

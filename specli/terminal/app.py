@@ -72,6 +72,8 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except typer.TyperException as error:
+        if not error.format_message():  # it was help that was wanted, and shown
+            return OptionError.exit_code
         return _failed(OptionError(error.format_message(), "'specli --help' and 'specli COMMAND --help' show how."))
     except SpecliError as error:
         return _failed(error, verbosity)
@@ -81,6 +83,9 @@ def run(arguments: list[str]) -> int:
         # Nobody reads any more, for instance after '| head'. Keep Python from complaining when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # the result could not be written: the disk is full, or the device is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _failed(SpecliError(f"cannot write the result: {error.strerror}.", "Is the disk full?"), verbosity)
     except typer.Exit as request:
         return request.exit_code
     except MemoryError:

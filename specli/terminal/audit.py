@@ -14,7 +14,7 @@ import typer
 
 from specli import __version__
 from specli.engine import Engine, ReplyOptions
-from specli.errors import CHECK_FAILED, Interrupted, OptionError
+from specli.errors import CHECK_FAILED, Interrupted, OptionError, SpecliError
 from specli.evaluation.distribution import (
     BINS,
     SIGNIFICANCE,
@@ -115,9 +115,10 @@ def audit(
 ) -> None:
     """Check that the draft does not change the output; exit 3 when it does.
 
-    Two parts. Every token of ordinary replies is compared with the target's own probabilities, computed again without
-    any speculation. And at temperature 0, texts with and without the draft are compared token by token. About five
-    minutes with the default pair on two cores.
+    Two parts. Every token of ordinary replies is compared with the
+    target's own probabilities, computed again without any speculation.
+    And at temperature 0, texts with and without the draft are compared
+    token by token. About five minutes with the default pair on two cores.
 
     Examples:
         specli audit
@@ -187,6 +188,11 @@ def audit(
             raise Interrupted("interrupted.", "What is printed above is from the tokens that were tested so far.")
     if findings.found:
         raise typer.Exit(CHECK_FAILED)
+    if control:
+        raise SpecliError(
+            "the control was not found, so this audit is too weak to tell anything.",
+            "More --samples make it stronger; a draft that nearly always agrees with the target hides any rule.",
+        )
 
 
 def _check(

@@ -92,6 +92,8 @@ def chat(
     )
     if no_session and (resume or session_name):
         raise OptionError("--no-session keeps nothing, so nothing can be resumed.", "Leave out one of them.")
+    if markdown and show_draft:
+        raise OptionError("--markdown and --show-draft both colour the text.", "Leave out one of them.")
     target_load, draft_load = load_options(context, batch, threads, gpu_layers, draft_gpu_layers, exact=exact)
     resumed = sessions.session_path(session_name) if resume or session_name else None
     pair = choose_pair(model, "none" if no_draft or drafter == "lookup" else draft_model)
@@ -140,11 +142,12 @@ def chat(
 def hold(talk: Chat, reader: line_editor.LineReader) -> int:
     """Read and answer until the user leaves; return the exit code."""
     hinted = False
+    code = 0  # for scripts: 1 once something failed
     while True:
         try:
             text = reader.read()
         except EOFError:
-            return 0
+            return code
         except KeyboardInterrupt:
             if hinted:
                 return Interrupted.exit_code
@@ -155,7 +158,7 @@ def hold(talk: Chat, reader: line_editor.LineReader) -> int:
         try:
             _handle(talk, text)
         except slash.Leave:
-            return 0
+            return code
         except ContextFullError as error:
             if not sys.stdin.isatty():
                 raise
@@ -164,6 +167,8 @@ def hold(talk: Chat, reader: line_editor.LineReader) -> int:
             console.note("Stopped.")
         except SpecliError as error:
             console.print_error(error)
+            if not sys.stdin.isatty():
+                code = 1
 
 
 def _handle(talk: Chat, text: str) -> None:

@@ -117,8 +117,13 @@ def compare(
     if plot is not None:
         plots.check(plot)
     if resume is not None:
+        if output is not None:
+            raise OptionError(
+                f"-o is {str(output)!r}, but a resumed comparison goes on in its own file.", "Leave out -o."
+            )
         header, done = read_journal(resume)
         settings = _settings_in(header, resume)
+        console.note(f"The settings are those of {resume}, whatever else is given now.")
     else:
         sampling = options.sampling_options(
             temperature=0.0,

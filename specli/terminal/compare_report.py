@@ -88,16 +88,21 @@ def show(comparison: Comparison, *, as_json: bool, interrupted: bool) -> None:
 def print_header(models: Sequence[ModelFacts], machine: Machine, settings: Settings) -> None:
     """Print what is compared, and where."""
     for role, facts in zip(("target", *["draft"] * len(models)), models, strict=False):
+        size, threads = console.bytes_text(facts.bytes), _count(facts.threads, "thread")
         console.print_line(
-            f"{role} {facts.name}: {facts.quantisation}, {console.bytes_text(facts.bytes)}, {facts.threads} threads, "
+            f"{role} {facts.name}: {facts.quantisation}, {size}, {threads}, "
             f"{'GPU' if facts.gpu else 'CPU'}{', exact mode' if facts.exact else ''}"
         )
     sampling = settings.sampling
     console.print_line(
         f"{machine.processor}, {machine.cores} cores, {machine.system}; llama-cpp-python {machine.llama_cpp_python}; "
         f"top-k {sampling.top_k}, top-p {sampling.top_p:g}, min-p {sampling.min_p:g}; "
-        f"{settings.tokens} tokens a reply, {settings.repeats} timed turns"
+        f"{settings.tokens} tokens a reply, {_count(settings.repeats, 'timed turn')}"
     )
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def _print_arm(arm: Arm, figures: Sequence[Figures]) -> None:

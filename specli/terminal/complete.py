@@ -117,6 +117,7 @@ def complete(
                     "-md MODEL names one; '--no-draft' says that none is wanted.",
                 )
             _warn_about_context(engine, target_load)
+            _check_bias(engine, reply_options)
             if reply_options.draft_length is None:
                 with console.waiting("Measuring what passes cost, once for these models"):
                     engine.calibrate()
@@ -140,6 +141,8 @@ def read_prompt(argument: str | None, file: Path | None) -> str:
     parts = []
     if argument == "-":
         argument = None
+    if file == Path("-"):
+        file = None
     if sys.stdin is not None and not sys.stdin.isatty():
         parts.append(_text(sys.stdin.buffer.read(), "standard input"))
     if file is not None:
@@ -175,6 +178,15 @@ def _warn_about_context(engine: Engine, load: LoadOptions) -> None:
             f"--context is {load.context}, but the model was trained with {trained}; text past that may be poor.",
             f"-c {trained} is the most it knows.",
         )
+
+
+def _check_bias(engine: Engine, reply_options: ReplyOptions) -> None:
+    for token, _ in reply_options.sampling.logit_bias:
+        if token >= engine.target.n_vocab:
+            raise OptionError(
+                f"--logit-bias names token {token}, but the model's are 0 to {engine.target.n_vocab - 1}.",
+                "'specli complete --json' shows token ids.",
+            )
 
 
 def _stream(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
 from rich.markdown import Markdown
@@ -91,6 +92,7 @@ class PlainReply:
 
     def __init__(self, *, show_draft: bool = False, dim_thoughts: bool = False) -> None:
         self._show_draft = show_draft
+        self._wrap = _WordWrap(_output.width)
         self._dim = dim_thoughts and _output.is_terminal
         self._thinking = False
         self._newest = ""
@@ -107,12 +109,19 @@ class PlainReply:
         self._newest = text or self._newest
         if self._dim and text.lstrip().startswith("<think>"):
             self._style(True)
-        if self._thinking:
-            write(text)
+        if self._show_draft and not self._thinking:
+            write(text, origin)
         else:
-            write(text, origin if self._show_draft else None)
+            self._write(text)
         if self._thinking and "</think>" in text:
             self._style(False)
+
+    def _write(self, text: str) -> None:
+        if _output.is_terminal:
+            sys.stdout.write(self._wrap.add(visible(text)))
+            sys.stdout.flush()
+        else:
+            write(text)
 
     def _style(self, dim: bool) -> None:
         self._thinking = dim
@@ -121,10 +130,45 @@ class PlainReply:
 
     def end(self, tail: str) -> None:
         """Show the end of the text, and begin a new line."""
-        write(tail)
+        self._write(tail)
         last = tail or self._newest
         if last and not last.endswith("\n"):
             write("\n")
+
+
+class _WordWrap:
+    """Moves a word that reaches the right edge to the next line, also when its beginning is on the screen already."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._column = 0
+        self._word = ""  # what is on the screen of the present word
+
+    def add(self, text: str) -> str:
+        """Return what to write for the next piece of text."""
+        return "".join(self._add(character) for character in text)
+
+    def _add(self, character: str) -> str:
+        if character in "\n\t ":
+            self._word = ""
+            self._column = (
+                0 if character == "\n" else (self._column // 8 + 1) * 8 if character == "\t" else self._column + 1
+            )
+            if character == " " and self._column > self._width:
+                self._column = 0
+                return "\n"
+            return character
+        size = cell_len(character)
+        moved, length = "", cell_len(self._word)
+        if self._column + size > self._width:
+            if 0 < length < self._width // 2:
+                moved = "\b" * length + "\x1b[K\n" + self._word
+                self._column = length
+            else:  # a long word is cut, wherever it reaches the edge
+                moved, self._column, self._word = "\n", 0, ""
+        self._word += character
+        self._column += size
+        return moved + character
 
 
 class MarkdownReply:
@@ -243,6 +287,11 @@ def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Print names and values, one pair a line."""
+    if not _output.is_terminal:
+        width = max(len(name) for name, _ in facts)
+        for name, value in facts:
+            print(f"{name:<{width}}  {value}")
+        return
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

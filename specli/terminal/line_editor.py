@@ -10,7 +10,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -39,10 +40,32 @@ def make_reader(commands: Sequence[str], history: Path | None) -> LineReader:
     return _Lines()
 
 
+@contextmanager
+def quiet_keys() -> Iterator[None]:
+    """Keep what is typed meanwhile from appearing in the middle of a reply; it is read afterwards."""
+    try:
+        import termios
+
+        before = termios.tcgetattr(sys.stdin)
+        silent = termios.tcgetattr(sys.stdin)
+        silent[3] &= ~termios.ECHO
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
+    except (ImportError, OSError, ValueError, termios.error):  # no terminal, or another system
+        yield
+        return
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
 class _Lines:
     """One line, one message; lines between triple quotes are one message, too."""
 
     def read(self) -> str:
+        if sys.stdin.isatty():
+            sys.stderr.write(PROMPT)
+            sys.stderr.flush()
         line = sys.stdin.readline()
         if not line:
             raise EOFError

@@ -192,7 +192,7 @@ def draft_length(text: str) -> int | None:
         return int(text)
     except ValueError:
         raise OptionError(
-            f"--draft-length is {text!r}, but must be 'auto', or 0 or more.", "4 is a common choice."
+            f"--draft-length is {text!r}, but must be 'auto', or a whole number.", "auto is the default."
         ) from None
 
 

@@ -37,7 +37,10 @@ def run(chat: Chat, line: str) -> None:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else "/help lists all commands; '//' begins a message with a slash."
         raise OptionError(f"there is no command {name}.", hint)
-    COMMANDS[name][0](chat, argument.strip())
+    action, usage, _ = COMMANDS[name]
+    if argument.strip() and not usage:
+        raise OptionError(f"{name} takes nothing, but was given {argument.strip()!r}.", "/help lists all commands.")
+    action(chat, argument.strip())
 
 
 def _help(chat: Chat, argument: str) -> None:
@@ -75,6 +78,8 @@ _REPLY: dict[str, tuple[str, Callable[[str], Any]]] = {
 
 def _set(chat: Chat, argument: str) -> None:
     name, _, value = argument.partition(" ")
+    if not value.strip():
+        raise OptionError("/set needs a name and a value.", "For instance /set temp 0.5; /params shows all of them.")
     chat.options = with_option(chat.options, name.removeprefix("--"), value.strip())
     _params(chat, "")
 
@@ -95,7 +100,8 @@ def with_option(reply: ReplyOptions, name: str, value: str) -> ReplyOptions:
     try:
         found = read(value)
     except ValueError:
-        raise OptionError(f"{name} is {value!r}, but must be a number.", f"For instance /set {name} 1") from None
+        kind = "a number" if read is float else "a whole number"
+        raise OptionError(f"{name} is {value!r}, but must be {kind}.", "/params shows the present values.") from None
     if name in _REPLY:
         return replace(reply, **{field: found})
     return replace(reply, sampling=replace(reply.sampling, **{field: found}))
@@ -113,7 +119,7 @@ def _draft(chat: Chat, argument: str) -> None:
         chat.options = replace(chat.options, draft_length=None)
     elif argument == "off":
         chat.options = replace(chat.options, draft_length=0)
-    elif argument.isdigit():
+    elif argument.lstrip("-").isdigit():
         chat.options = replace(chat.options, draft_length=int(argument))
     elif argument:
         chat.use_draft(argument)

@@ -19,7 +19,7 @@ from specli.library.registry import load_registry
 from specli.library.sessions import Session
 from specli.llama.model import LlamaModel, LoadOptions
 from specli.llama.text import Message
-from specli.terminal import console
+from specli.terminal import console, line_editor
 from specli.terminal.complete import stream_reply
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import model_path
@@ -114,7 +114,7 @@ class Chat:
 
     def _generate(self, tokens: list[int]) -> Reply:
         seed = None if self.options.seed is None else self.options.seed + self._replies
-        with self._interrupts:
+        with self._interrupts, line_editor.quiet_keys():
             events = self.engine.reply(tokens, replace(self.options, seed=seed), interrupted=self._interrupts)
             if self._markdown and console.output_is_terminal():
                 return stream_reply(events, console.MarkdownReply())

@@ -165,7 +165,7 @@ def test_tokens_that_the_filters_exclude_are_a_fault(engine):
 
     ignoring = Ignoring(engine.target, engine.draft)
     report = judge(sample_tokens(ignoring, PROMPTS, ReplyOptions(FILTERED, draft_length=3, seed=1), 500))
-    assert report.impossible > 50
+    assert report.impossible > 20
     assert report.found
 
 

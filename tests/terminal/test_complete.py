@@ -236,3 +236,41 @@ def test_automatic_drafts_are_reproducible_with_a_seed(specli):
     assert first["tokens"] == second["tokens"]
     assert first["speculation"] == second["speculation"]
     assert specli(*arguments, "--drafter", "nobody").code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-t", "100000"], "--threads is 100000, but must be between 1 and 512"),
+        (["-c", "99999999999"], "must be between 1 and 2147483647"),
+        (["--top-k", "99999999999999999999999"], "must be between 0 and 2147483647"),
+        (["--draft-length", "100000"], "must be 'auto', or between 0 and 64"),
+        (["--draft-length", "x"], "must be 'auto', or a whole number"),
+        (["--logit-bias", "9999999=1"], "the model's are 0 to 39"),
+        (["--stop", ""], "--stop is empty"),
+        (["-n", "0"], "must be 1 or more, or -1"),
+    ],
+)
+def test_numbers_that_are_too_large_or_mean_nothing(specli, arguments, message):
+    result = specli("complete", "abc", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+
+
+def test_text_that_is_no_text(specli):
+    result = specli("complete", "a\udcff")
+    assert (result.code, result.out) == (1, "")
+    assert "not UTF-8 text" in result.err
+
+
+def test_small_batches_and_contexts(specli):
+    assert specli("complete", "abc", "-b", "1", "-n", "5").code == 0
+    result = specli("complete", "abc", "-c", "30", "-n", "20", "--ignore-eos", "--json")
+    assert result.json["tokens"]["prompt"] + result.json["tokens"]["generated"] <= 31
+
+
+def test_no_arguments_is_help(specli):
+    result = specli()
+    assert result.code == 2
+    assert "Error" not in result.err
+    assert "complete" in result.out
