@@ -33,7 +33,7 @@ from specli.llama.pairing import require_pair
 from specli.llama.text import Message, TextStream, chat_prompt, plain_prompt
 
 MAX_DRAFT_LENGTH = 48  # of drafts whose length is decided as they are made
-CALIBRATION_ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
+CALIBRATION_ROWS = (1, 2, 3, 1, 4, 5, 6, 1, 8, 12, 16)  # one row is what all else is compared with
 CALIBRATION_CONTEXT = 32
 DRAFTERS = ("auto", "model", "lookup")
 

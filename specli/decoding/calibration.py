@@ -60,7 +60,7 @@ def measure_costs(
         target: its cache is emptied.
         draft: the draft model, if there is one; likewise.
         text: token ids, more than the largest of `rows`; the context is what comes before the last ones.
-        rows: numbers of rows to measure.
+        rows: numbers of rows to measure, in order; one that stands there twice is measured twice as often.
         repeats: how often each is timed, after once to warm up.
         seconds: stop repeating after this.
         progress: called with how many passes are done, and how many there are.
