@@ -134,7 +134,7 @@ def show(title: str, speeds: dict, accepted: dict, arms: list[str]) -> None:
 
 def _interval(ratios: list[float]) -> str:
     found = bootstrap_median(ratios)
-    return f"{found.middle:.2f} ({found.low:.2f}-{found.high:.2f})"
+    return f"{found.middle:.2f}" + (f" ({found.low:.2f}-{found.high:.2f})" if found.low is not None else "")
 
 
 def main() -> None:

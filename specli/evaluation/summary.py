@@ -16,20 +16,33 @@ from specli.evaluation.comparison import FIRST, Arm, Measurement
 
 OVERALL = "overall"
 _RESAMPLES = 4000
+_LEAST_VALUES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median with its 95 % bootstrap interval."""
+    """A median with its 95 % bootstrap interval, which fewer than three values do not have."""
 
     middle: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+
+    @property
+    def gain(self) -> bool:
+        """Whether all of it is above 1."""
+        return self.low is not None and self.low > 1
+
+    @property
+    def loss(self) -> bool:
+        """Whether all of it is below 1."""
+        return self.high is not None and self.high < 1
 
 
 def bootstrap_median(values: Sequence[float]) -> Interval:
     """Return the median of [n] values, n at least 1, and the interval of 95 % of the medians of its resamples."""
     array = np.asarray(values, dtype=np.float64)
+    if len(array) < _LEAST_VALUES:
+        return Interval(float(np.median(array)), None, None)
     rng = np.random.default_rng(0)
     resamples = np.median(rng.choice(array, size=(_RESAMPLES, len(array))), axis=1)
     low, high = np.quantile(resamples, (0.025, 0.975))
@@ -178,9 +191,11 @@ def verdict(arms: Sequence[Arm], figures: Sequence[Figures]) -> list[str]:
 
 
 def _pays(arm: Arm, overall: Figures, kinds: Sequence[Figures]) -> str:
-    wins = [one for one in kinds if one.speedup.low > 1]
-    losses = [one for one in kinds if one.speedup.high < 1]
-    draws = [one for one in kinds if one not in wins and one not in losses]
+    known = [one for one in kinds if one.speedup.low is not None]
+    wins = [one for one in known if one.speedup.gain]
+    losses = [one for one in known if one.speedup.loss]
+    draws = [one for one in known if one not in wins and one not in losses]
+    rest = [one for one in kinds if one not in known]
     parts = []
     if wins:
         parts.append(f"pays for {_listed(wins)}")
@@ -188,6 +203,8 @@ def _pays(arm: Arm, overall: Figures, kinds: Sequence[Figures]) -> str:
         parts.append(f"makes no clear difference for {_listed(draws)}")
     if losses:
         parts.append(f"does not pay for {_listed(losses)}")
+    if rest:
+        parts.append(f"was measured too few times to tell for {_listed(rest)}")
     best = f"the best of these settings, {arm.name}, is {overall.speedup.middle:.2f}x as fast as plain decoding; it "
     return best + "; it ".join(parts) + "."
 

@@ -129,7 +129,7 @@ def _row(figures: Figures, *, greedy: bool) -> tuple[str, ...]:
         f"{figures.plain_tokens_per_second:.1f}",
         f"{figures.tokens_per_second:.1f}",
         f"{figures.speedup.middle:.2f}",
-        f"{figures.speedup.low:.2f}-{figures.speedup.high:.2f}",
+        "" if figures.speedup.low is None else f"{figures.speedup.low:.2f}-{figures.speedup.high:.2f}",
         "" if figures.acceptance_rate is None else f"{100 * figures.acceptance_rate:.0f} %",
         f"{figures.tokens_per_pass:.2f}",
         f"{100 * figures.draft_share:.0f}:{100 * figures.verify_share:.0f}:{100 * rest:.0f}",

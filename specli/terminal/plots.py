@@ -137,8 +137,8 @@ def _draw_speedups(
         found = {one.kind: one.speedup for one in figures if one.arm == at}
         rows = [row for row, kind in enumerate(kinds) if kind in found]
         middles = [found[kinds[row]].middle for row in rows]
-        below = [found[kinds[row]].middle - found[kinds[row]].low for row in rows]
-        above = [found[kinds[row]].high - found[kinds[row]].middle for row in rows]
+        below = [found[kinds[row]].middle - (found[kinds[row]].low or found[kinds[row]].middle) for row in rows]
+        above = [(found[kinds[row]].high or found[kinds[row]].middle) - found[kinds[row]].middle for row in rows]
         places = [row + (number - (len(ours) - 1) / 2) * width for row in rows]
         axis.barh(
             places,
