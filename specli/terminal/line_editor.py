@@ -127,6 +127,7 @@ class _Editor:
                 event.current_buffer.validate_and_handle()
 
         @keys.add("escape", "enter")
+        @keys.add("escape", "c-j")
         def new_line(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 

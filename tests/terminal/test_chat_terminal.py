@@ -28,6 +28,7 @@ def start(tiny_home):
         child = pexpect.spawn(
             sys.executable, command, env=environment, encoding="utf-8", timeout=60, dimensions=(30, 100)
         )
+        child.delaybeforesend = 0.3  # the prompt appears a moment before the editor reads keys
         child.expect(PROMPT)
         running.append(child)
         return child

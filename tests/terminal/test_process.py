@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-LONG = ["complete", "abc", "-c", "200000", "--ignore-eos", "--seed", "1"]
+LONG = ["complete", "abc", "-c", "200000", "--ignore-eos", "--seed", "1", "--draft-length", "4"]
 
 
 @pytest.fixture
