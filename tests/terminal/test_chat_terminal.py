@@ -23,7 +23,9 @@ def start(tiny_home):
     running = []
 
     def call(*arguments: str):
-        environment = {**os.environ, "TERM": "xterm-256color", "SPECLI_HOME": str(tiny_home), "EDITOR": "true"}
+        # pexpect is no terminal that answers where its cursor is.
+        environment = {**os.environ, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        environment |= {"SPECLI_HOME": str(tiny_home), "EDITOR": "true"}
         command = ["-m", "specli", "chat", "-t", "1", "--temp", "0", *arguments]
         child = pexpect.spawn(
             sys.executable, command, env=environment, encoding="utf-8", timeout=60, dimensions=(30, 100)
@@ -56,27 +58,27 @@ def wait_for(condition) -> None:
 
 def send(child, text: str) -> None:
     child.send(text + "\r")
-    child.expect("tokens at .*first token")
+    child.expect(r"rest\s+\d+%")
     child.expect(PROMPT)
 
 
 def test_a_day_in_the_chat(start, tiny_home):
     child = start("-n", "12")
     child.send("ab\x1b\rcd\r")  # Alt-Enter between the lines
-    child.expect("first token")
+    child.expect(r"rest\s+\d+%")
     child.expect(PROMPT)
     child.send("\x1b[200~one\ntwo\x1b[201~\r")  # a paste is one message
-    child.expect("first token")
+    child.expect(r"rest\s+\d+%")
     child.expect(PROMPT)
     child.send('"""x\ry\r"""\r')
-    child.expect("first token")
+    child.expect(r"rest\s+\d+%")
     child.expect(PROMPT)
     assert said(tiny_home) == ["ab\ncd", "one\ntwo", "x\ny"]
     child.send("/set temp 9\r")
     child.expect("--temp is 9.0, but must be between 0 and 5")
     child.expect(PROMPT)
     child.send("/regen\r")
-    child.expect("first token")
+    child.expect(r"rest\s+\d+%")
     child.expect(PROMPT)
     child.send("/undo\r")
     child.expect("Taken back: x y")
@@ -142,7 +144,7 @@ def test_a_full_context_asks(start, tiny_home):
     child.expect(r"\[d\]rop")
     child.send("d\r")
     child.expect("Dropped the oldest message and its reply: abc")
-    child.expect("first token")
+    child.expect(r"rest\s+\d+%")
     child.expect(PROMPT)
     child.send(long + "\r")
     child.expect(r"\[d\]rop")
@@ -152,7 +154,7 @@ def test_a_full_context_asks(start, tiny_home):
     child.send(long + "\r")
     child.expect(r"\[d\]rop")
     child.send("c\r")
-    child.expect("first token")
+    child.expect(r"rest\s+\d+%")
     child.expect(PROMPT)
     assert [event["type"] for event in events(tiny_home)][-3:] == ["clear", "user", "assistant"]
 
@@ -191,7 +193,7 @@ def test_a_dumb_terminal_gets_plain_lines(tiny_home):
     child = pexpect.spawn(sys.executable, command, env=environment, encoding="utf-8", timeout=60)
     child.expect("/help lists")
     child.sendline("abc")
-    child.expect("first token")
+    child.expect(r"rest\s+\d+%")
     child.sendline("/exit")
     child.expect(pexpect.EOF)
     assert "\x1b" not in child.before
