@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specli.engine import Piece, Reading, Reply, ReplyOptions, generate
+    from specli.engine import generate
+    from specli.reply import Piece, Reading, Reply, ReplyOptions
 
 __all__ = ["Piece", "Reading", "Reply", "ReplyOptions", "generate"]
 __version__ = "0.1.0"

@@ -9,115 +9,26 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 
-from specli.decoding.calibration import CostCurve, measure_costs
-from specli.decoding.drafting import Drafter, DraftModelDrafter, ScheduledDrafter
-from specli.decoding.lookup import LookupIndex
-from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Origin, Prefilling, decode
+from specli.decoding.calibration import CostCurve
+from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Prefilling, decode
 from specli.decoding.metrics import Metrics
 from specli.decoding.sampling import SamplingOptions
-from specli.decoding.schedule import Costs, Schedule
-from specli.decoding.verification import VERIFICATIONS, Verifier, make_verifier
-from specli.errors import OptionError, PromptError
-from specli.library import costs
+from specli.decoding.verification import Verifier, make_verifier
+from specli.errors import PromptError
 from specli.library.files import Silent, ensure_file
 from specli.library.registry import load_registry
 from specli.llama.gguf import read_gguf
 from specli.llama.memory import require_memory
-from specli.llama.model import MAX_ROWS, LlamaModel, LoadOptions, on_gpu, planned_context
+from specli.llama.model import LlamaModel, LoadOptions, on_gpu, planned_context
 from specli.llama.pairing import require_pair
 from specli.llama.text import Message, TextStream, chat_prompt, plain_prompt
-
-MAX_DRAFT_LENGTH = 48  # of drafts whose length is decided as they are made
-CALIBRATION_ROWS = (1, 2, 3, 1, 4, 5, 6, 1, 8, 12, 16)  # one row is what all else is compared with
-CALIBRATION_CONTEXT = 32
-DRAFTERS = ("auto", "model", "lookup")
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyOptions:
-    """How one reply is generated.
-
-    Raises:
-        OptionError: a value is out of its bounds.
-    """
-
-    sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    draft_length: int | None = None  # tokens in one draft; None: as many as pay; 0 is plain decoding
-    drafter: str = "auto"  # where drafts come from, one of `DRAFTERS`
-    verification: str = "block"
-    draft_temperature: float | None = None  # what the draft model is sampled with; None: as the target
-    max_tokens: int | None = None  # None: until the model stops or the context is full
-    seed: int | None = None  # None: a new one each time
-    stops: tuple[str, ...] = ()
-    ignore_eos: bool = False
-    reproducible: bool | None = None  # decide about drafts without the clock; None: when a seed is given
-
-    def __post_init__(self) -> None:
-        if self.draft_length is not None and not 0 <= self.draft_length < MAX_ROWS:
-            raise OptionError(
-                f"--draft-length is {self.draft_length}, but must be 'auto', or between 0 and {MAX_ROWS - 1}.",
-                "auto is the default; 0 decodes without a draft.",
-            )
-        if self.drafter not in DRAFTERS:
-            raise OptionError(
-                f"--drafter is {self.drafter!r}, but must be one of: {', '.join(DRAFTERS)}.",
-                "auto is the default and takes what pays.",
-            )
-        if self.verification not in VERIFICATIONS:
-            raise OptionError(
-                f"--verification is {self.verification!r}, but must be one of: {', '.join(VERIFICATIONS)}.",
-                "block is the default and accepts the most.",
-            )
-        if self.draft_temperature is not None and not 0 <= self.draft_temperature < math.inf:
-            raise OptionError(
-                f"--draft-temp is {self.draft_temperature}, but must be a finite number, 0 or more.",
-                "Leave it out to draft at the target's temperature.",
-            )
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise OptionError(
-                f"--max-tokens is {self.max_tokens}, but must be 1 or more, or -1.", "-1 goes on until the model stops."
-            )
-        if self.seed is not None and self.seed < 0:
-            raise OptionError(f"--seed is {self.seed}, but must be 0 or more, or -1.", "-1 takes a new seed each time.")
-        if "" in self.stops:
-            raise OptionError("--stop is empty, but must be some text.", "Leave it out to stop where the model does.")
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """So many of the prompt's tokens have been read."""
-
-    done: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One token of the reply, and the text that is certain with it; '' while a character is incomplete."""
-
-    text: str
-    token: int
-    origin: Origin
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The whole reply; always the last event."""
-
-    text: str
-    tail: str  # the end of the text that no piece had: it could have been the beginning of a stop string
-    tokens: tuple[int, ...]
-    finish_reason: FinishReason
-    seed: int
-    metrics: Metrics
-
-
-ReplyEvent = Reading | Piece | Reply
+from specli.reply import Piece, Reading, Reply, ReplyEvent, ReplyOptions
+from specli.speculation import MAX_DRAFT_LENGTH, Speculation
 
 
 class Engine:
@@ -134,9 +45,7 @@ class Engine:
         self.draft = draft
         self.load_seconds = load_seconds
         self._cached: list[int] = []  # each model's cache holds a prefix of these tokens
-        self._index = LookupIndex()
-        self._schedules: dict[object, Schedule] = {}
-        self._curves: dict[str, CostCurve] = {}
+        self._speculation = Speculation()
 
     @classmethod
     def load(
@@ -243,7 +152,7 @@ class Engine:
         seed = secrets.randbits(32) if options.seed is None else options.seed
         sampling = self.sampling(options)
         verifier = verifier or make_verifier(options.verification, seed)
-        drafter = self._drafter(options, verifier)
+        drafter = self._speculation.drafter(self.target, self.draft, options, self.draft_sampling(options), verifier)
 
         tokens = list(prompt)
         self._rewind_to_shared(tokens)
@@ -287,54 +196,9 @@ class Engine:
         text = "".join(pieces) + tail
         yield Reply(text, tail, tuple(tokens[len(prompt) :]), reason, seed, metrics)
 
-    def _drafter(self, options: ReplyOptions, verifier: Verifier) -> Drafter | None:
-        model: DraftModelDrafter | None = None
-        if self.draft is not None and options.drafter != "lookup":
-            sampling = self.draft_sampling(options)
-            model = DraftModelDrafter(self.draft, sampling, verifier.draw_draft, self.target.n_vocab)
-        if options.draft_length == 0:
-            return None
-        if options.draft_length is not None and options.drafter != "lookup":
-            return model
-        index = self._index if options.drafter != "model" else None
-        if model is None and index is None:
-            return None
-        reproducible = options.seed is not None if options.reproducible is None else options.reproducible
-        return ScheduledDrafter(self._schedule(reproducible, options), model, index)
-
-    def _schedule(self, reproducible: bool, options: ReplyOptions) -> Schedule:
-        """Return what decides about drafts. It remembers earlier replies, except where each is to be reproducible."""
-        curve = self.calibrate()
-        if reproducible:
-            return Schedule(Costs(curve.target, curve.draft or 0.0, learns=False))
-        key = (self.draft.path if self.draft else None, options.drafter, options.sampling.temperature)
-        if key not in self._schedules:
-            self._schedules[key] = Schedule(Costs(curve.target, curve.draft or 0.0))
-        return self._schedules[key]
-
     def calibrate(self, progress: Callable[[int, int], None] = lambda done, total: None) -> CostCurve:
-        """Return what passes of these models cost here: measured once, in two seconds at most, and kept on disk."""
-        models = [model for model in (self.target, self.draft) if model is not None]
-        key = ",".join(model.cost_key for model in models)
-        if key not in self._curves:
-            curve = costs.load(key)
-            if curve is None:
-                rows = [count for count in CALIBRATION_ROWS if count <= self.target.max_rows]
-                text = [self.target.vocabulary.end_token or 0] * (CALIBRATION_CONTEXT + max(rows))
-                curve = measure_costs(
-                    self.target,
-                    self.draft,
-                    text,
-                    rows=rows,
-                    repeats=2,
-                    seconds=0.7,
-                    progress=progress,
-                )
-                assert curve is not None
-                costs.save(key, curve)
-                self.forget()
-            self._curves[key] = curve
-        return self._curves[key]
+        """Return what passes of these models cost here; see `Speculation.curve`."""
+        return self._speculation.curve(self.target, self.draft, progress)
 
     def use_draft(self, draft: LlamaModel | None) -> None:
         """Draft with another model from now on, or with none; whoever loaded the one before closes it.

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from specli.decoding.sampling import SamplingOptions
-from specli.engine import Engine, Reply, ReplyOptions
+from specli.engine import Engine
 from specli.llama.model import LlamaModel, LoadOptions
+from specli.reply import Reply, ReplyOptions
 
 PROMPTS = {
     "code": "Write a Python function that merges two sorted lists.",

@@ -159,6 +159,34 @@ class DraftModelDrafter:
         return len(tokens) <= self._model.n_context and max(unread, default=0) < self._model.n_vocab
 
 
+class LookupDrafter:
+    """Drafts what followed the last time, wherever the end of the text has occurred before; needs no model.
+
+    Args:
+        index: finds what occurred before.
+    """
+
+    def __init__(self, index: LookupIndex) -> None:
+        self._index = index
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Take over the prompt."""
+        self._index.replace(tokens)
+
+    def propose(self, tokens: Sequence[int], limit: int) -> Draft:
+        """Propose `limit` tokens, if there is a match."""
+        self._index.extend(tokens)
+        match = self._index.find()
+        return _looked_up(self._index.continuation(match, limit)) if match is not None else Draft()
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn nothing."""
+
+
+def _looked_up(tokens: Sequence[int]) -> Draft:
+    return Draft(tokens, [Distribution.one_hot(token) for token in tokens])
+
+
 class ScheduledDrafter:
     """Drafts as a schedule decides: with a draft model, by looking up what occurred before, or not at all.
 
@@ -204,8 +232,7 @@ class ScheduledDrafter:
         if plan.value <= (self._schedule.model_value() if self._model is not None else 0.0):
             return Draft()
         self._schedule.use_lookup(match.length)
-        drafted = self._index.continuation(match, plan.length)
-        return Draft(drafted, [Distribution.one_hot(token) for token in drafted])
+        return _looked_up(self._index.continuation(match, plan.length))
 
     def observe(self, outcome: Outcome) -> None:
         """Learn what the draft was worth."""

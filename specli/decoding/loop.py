@@ -136,6 +136,7 @@ def _decode(
             draft = drafter.propose(tokens, limit)
             draft_seconds = perf_counter() - draft_started
             metrics.draft_seconds += draft_seconds
+            metrics.paused += not draft.tokens
 
         # 3. Verify: one target pass, then the accept rule.
         verify_started = perf_counter()

@@ -18,6 +18,7 @@ class Metrics:
         cached: those of them that were in the target's cache already and were not read again.
         generated: tokens emitted, an end-of-generation token included.
         rounds: target passes after the prompt was read; each emits at least one token.
+        paused: rounds for which the drafter proposed nothing, though it could have.
         drafted: draft tokens proposed.
         tested: draft tokens decided about. A token after the first rejected one, or after the end of the reply, was
             never tested.
@@ -37,6 +38,7 @@ class Metrics:
     cached: int = 0
     generated: int = 0
     rounds: int = 0
+    paused: int = 0
     drafted: int = 0
     tested: int = 0
     accepted: int = 0

@@ -3,14 +3,12 @@
 Knows what passes cost and what was accepted. Must not know models, tokens or probabilities of the target.
 
 A round with a draft of k tokens takes `k * draft + target(k + 1)` seconds and yields one token more than it accepts.
-Decoding is fastest when each decision is worth its time at the best rate r that can be had: draft one more token while
-
-    P(the whole draft with it is accepted) > r * (what it costs)
-
-(renewal theory: the best policy makes tokens - r * seconds as large as it can be, r being the rate it reaches). Target
-passes have steps, so the rule looks as far ahead as drafts can be long. Whether a token will be accepted is estimated
-before it is drawn, from the largest probability of the draft distribution, and the estimate is calibrated by what was
-accepted. Looking at the distribution before drawing keeps the output exact; dropping a drawn token would not.
+The best policy makes tokens - rate * seconds as large as it can be, where rate is the tokens per second that it reaches
+(renewal theory): at that rate, a round is worth exactly nothing. So drafting is a problem of optimal stopping: what is
+one more token worth, with all that may follow, if time is paid at the rate (`StoppingTable`)? That looks across the
+steps that target passes have. Whether a token will be accepted is estimated before it is drawn, from the largest
+probability of the draft distribution, and the estimate is calibrated by what was accepted. Looking at the distribution
+before drawing keeps the output exact; dropping a drawn token would not.
 
 Estimates can be wrong, so there is a purse: what drafts may lose against plain decoding, in plain tokens. A draft whose
 complete rejection the purse cannot bear is not made. While no drafts are made, estimates slowly return to what was
@@ -23,19 +21,28 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Bounds of the bins of confidence (the largest draft probability), finer where it matters; and the bins' middles.
-_CONFIDENCES = (0.3, 0.5, 0.65, 0.8, 0.9, 0.97)
-_MIDDLES = (0.2, 0.4, 0.57, 0.72, 0.85, 0.94, 0.99)
-_SHARES = (0.05, 0.08, 0.08, 0.09, 0.1, 0.1, 0.5)  # how often each bin is seen
-# Bounds of the bins of how many tokens before a looked up draft have occurred before.
+import numpy as np
+
+from specli.decoding.stopping import StoppingTable
+
+# Bounds of the bins of confidence (the largest draft probability), finer where it matters; what acceptance is assumed
+# at first in each bin, and how often each one is seen.
+_CONFIDENCES = (0.3, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999)
+_ACCEPTANCE = (0.38, 0.48, 0.58, 0.71, 0.83, 0.92, 0.96, 0.98, 0.99)
+_SHARES = (0.08, 0.1, 0.09, 0.09, 0.08, 0.1, 0.09, 0.15, 0.22)
+_START = len(_SHARES)  # stands for the confidence before the first token of a draft
+# Bounds of the bins of how many tokens before a looked up draft have occurred before; and what is assumed.
 _MATCHES = (3, 4, 6, 9, 16, 32)
+_MATCH_ACCEPTANCE = (0.5, 0.6, 0.68, 0.75, 0.82, 0.87, 0.9)
+_TABLE_AGE = 6  # rounds for which decisions follow the same tables
+_SOLVING = 3  # steps of Newton's method towards the rate, each time
 _MEMORY = 0.985  # weight of an old observation when a new one comes: some seventy count
 _RELAX = 0.02  # how far estimates return to what was assumed at first, for each round without a draft
 # Plain tokens: what the purse holds at first, what each token adds, and the most it holds. A draft of several tokens
 # may risk no more than a share of it.
-_PURSE, _PURSE_GROWTH, _PURSE_BOUND, _RISK = 2.0, 0.01, 12.0, 0.8
-# A token that a draft model must catch up with, in draft tokens: many are read in one pass.
-CATCH_UP = 0.3
+_PURSE, _PURSE_GROWTH, _PURSE_BOUND, _RISK = 2.0, 0.01, 6.0, 0.8
+# A token that a draft model must catch up with, in draft tokens: many are read in one pass. Rounds to come share it.
+CATCH_UP, _SHARING = 0.4, 5
 
 
 class Average:
@@ -117,26 +124,31 @@ class LookupPlan:
     value: float
 
 
+def _shares_after(before: int) -> list[float]:
+    """Return how often each confidence is assumed to follow another one: it tends to stay."""
+    near = [0.25 * (at == before) for at in range(len(_SHARES))]
+    left = 1 - sum(near)
+    return [left * share + more for share, more in zip(_SHARES, near, strict=True)]
+
+
 class Schedule:
     """Decides token by token how long a draft gets.
 
     Args:
         costs: what passes cost.
-        limit: the longest draft by a draft model.
+        limit: the longest draft by a draft model; 0 where there is none.
         lookup_limit: the longest looked up draft.
     """
 
-    def __init__(self, costs: Costs, limit: int = 16, lookup_limit: int = 48) -> None:
+    def __init__(self, costs: Costs, limit: int = 24, lookup_limit: int = 48) -> None:
         self._costs = costs
         self._limit, self._lookup_limit = limit, lookup_limit
-        # Acceptance by confidence bin, and how often each bin is seen.
-        self._by_confidence = [Average(0.31 + 0.59 * middle, 8) for middle in _MIDDLES]
-        self._frequencies = [Average(share, 20) for share in _SHARES]
-        # Acceptance of the next token, not knowing its distribution yet, by the bin of the one before; the last entry
-        # is for the first token of a draft.
-        self._next = [Average(0.39 + 0.41 * middle, 6) for middle in _MIDDLES] + [Average(0.85, 6)]
+        # Acceptance by confidence; and how often each confidence comes next, by the one before. The last row is for the
+        # first token of a draft.
+        self._acceptance = [Average(chance, 8) for chance in _ACCEPTANCE]
+        self._shares = [[Average(share, 12) for share in _shares_after(before)] for before in range(_START + 1)]
         # Acceptance of looked up tokens, by how much has occurred before.
-        self._by_match = [Average(chance, 4) for chance in (0.5, 0.6, 0.7, 0.8, 0.9, 0.93, 0.96)]
+        self._by_match = [Average(chance, 6) for chance in _MATCH_ACCEPTANCE]
         self._tokens = Average(1.0, 8)  # of a round
         self._seconds = Average(costs.target(1), 8)
         self._purse = _PURSE
@@ -144,7 +156,8 @@ class Schedule:
         self._match: int | None = None  # the bin of the present draft, if it was looked up
         self._reach = 1.0  # chance that all of its tokens are accepted
         self._rate = 1 / costs.target(1)
-        self._round_limit = self._backlog = 0
+        self._round_limit = self._lookup_round_limit = self._backlog = self._age = 0
+        self._tables: dict[int, tuple[StoppingTable, float]] = {}  # by the longest draft of the round
 
     @property
     def costs(self) -> Costs:
@@ -153,18 +166,8 @@ class Schedule:
 
     @property
     def rate(self) -> float:
-        """Tokens per second that a decision must be worth: the best that a fixed length would reach, or plain decoding.
-
-        But no more than what was reached lately, if that is better than plain decoding.
-        """
-        plain = 1 / self._costs.target(1)
-        reached = self._tokens.value / self._seconds.value
-        best, tokens, reach = plain, 1.0, 1.0
-        for length in range(1, self._limit + 1):
-            reach *= self._average
-            tokens += reach
-            best = max(best, tokens / (length * self._costs.draft + self._costs.target(length + 1)))
-        return min(best, reached) if reached > plain else plain
+        """Tokens per second that each decision must be worth."""
+        return self._rate
 
     def can_ever_pay(self) -> bool:
         """Whether drafts by the model would pay if all of them were accepted."""
@@ -179,10 +182,32 @@ class Schedule:
             backlog: how many tokens the draft model must catch up with before it can draft.
         """
         self._bins, self._reach, self._match = [], 1.0, None
-        self._rate = self.rate
+        if self._age % _TABLE_AGE == 0:
+            self._tables.clear()
+        self._age += 1
         self._backlog = backlog
         self._round_limit = self._affordable(min(limit, self._limit))
         self._lookup_round_limit = min(limit, self._lookup_limit)
+        if self._round_limit not in self._tables:
+            self._tables[self._round_limit] = self._solve(self._round_limit)
+        self._table, self._rate = self._tables[self._round_limit]
+
+    def _solve(self, limit: int) -> tuple[StoppingTable, float]:
+        """Return the tables at the rate at which a round is worth nothing: 1 + drafting - rate * plain seconds = 0.
+
+        Args:
+            limit: of a draft.
+        """
+        plain = self._costs.target(1)
+        acceptance = np.array([one.value for one in self._acceptance])
+        shares = np.array([[one.value for one in row] for row in self._shares])
+        rows = np.diff([self._costs.target(count) for count in range(1, limit + 2)])
+        rate = max(self._rate, 1 / plain) if limit else 1 / plain
+        for _ in range(_SOLVING):
+            table = StoppingTable(acceptance, shares, rate * rows, rate * self._costs.draft)
+            surplus = 1 + table.worth(0, 1.0, _START) - rate * plain
+            rate = max(rate + surplus / max(self._seconds.value, plain), 1 / plain)
+        return table, rate
 
     def plan_lookup(self, match: int) -> LookupPlan:
         """Return the best length of a looked up draft.
@@ -199,7 +224,7 @@ class Schedule:
             cost = self._costs.target(length + 1) - base
             if cost / plain > (_RISK if length > 1 else 1.0) * self._purse:
                 continue  # a longer one may be cheaper where passes have steps
-            value = gained - self._rate * cost
+            value = gained - self._rate * (cost + gained * CATCH_UP * self._costs.draft)  # the draft model lags behind
             if value > best.value:
                 best = LookupPlan(length, value)
         return best
@@ -210,43 +235,28 @@ class Schedule:
 
     def model_value(self) -> float:
         """Return what a draft by the model is worth, as `LookupPlan.value`; 0 where none is made."""
-        return self._value(self._next[-1].value, paid=False)
+        return max(0.0, self._pass_worth())
 
     def wants_pass(self) -> bool:
         """Whether to find out the next draft distribution, which costs a pass of the draft model."""
-        if len(self._bins) >= self._round_limit:
-            return False
-        before = self._bins[-1] if self._bins else len(self._next) - 1
-        return self._value(self._next[before].value, paid=False) > 0
+        return len(self._bins) < self._round_limit and self._pass_worth() > 0
+
+    def _pass_worth(self) -> float:
+        if not self._round_limit:
+            return 0.0
+        before = self._bins[-1] if self._bins else _START
+        worth = self._table.worth(len(self._bins), self._reach, before)
+        catch_up = 0.0 if self._bins else CATCH_UP * self._costs.draft * self._backlog / _SHARING
+        return worth - self._rate * catch_up
 
     def wants_token(self, confidence: float) -> bool:
         """Whether to draw a token from the distribution, whose largest probability is `confidence`."""
         place = bisect_right(_CONFIDENCES, confidence)
-        chance = self._by_confidence[place].value
-        if self._value(chance, paid=True) <= 0:
+        if self._table.token_worth(len(self._bins), self._reach, place) <= 0:
             return False
         self._bins.append(place)
-        self._reach *= chance
+        self._reach *= self._acceptance[place].value
         return True
-
-    def _value(self, chance: float, *, paid: bool) -> float:
-        """Return what one more token, or that and more, is worth.
-
-        Args:
-            chance: that the next token is accepted if those before it are.
-            paid: whether the draft pass for it has been made.
-        """
-        length = len(self._bins)
-        draft, base = self._costs.draft, self._costs.target(length + 1)
-        extra = 0.0 if length or paid else CATCH_UP * draft * self._backlog
-        best, gained, reach = 0.0, 0.0, self._reach * chance
-        later = self._average
-        for more in range(1, self._round_limit - length + 1):
-            gained += reach
-            cost = extra + (more - paid) * draft + self._costs.target(length + more + 1) - base
-            best = max(best, gained - self._rate * cost)
-            reach *= later
-        return best
 
     def _affordable(self, limit: int) -> int:
         """Return the longest draft whose complete rejection the purse can bear."""
@@ -259,13 +269,6 @@ class Schedule:
 
     def _round_cost(self, length: int) -> float:
         return length * self._costs.draft + self._costs.target(length + 1)
-
-    @property
-    def _average(self) -> float:
-        """Acceptance of a token about which nothing is known."""
-        shares = [one.value for one in self._frequencies]
-        pairs = zip(shares, self._by_confidence, strict=True)
-        return sum(share * one.value for share, one in pairs) / sum(shares)
 
     def observe(self, num_accepted: int, drafted: int, seconds: float) -> None:
         """Learn what became of the draft.
@@ -280,16 +283,15 @@ class Schedule:
                 self._by_match[self._match].add(float(place < num_accepted))
         tested = self._bins[: num_accepted + 1]
         for place, found in enumerate(tested):
-            accepted = float(place < num_accepted)
-            self._by_confidence[found].add(accepted)
-            for at, frequency in enumerate(self._frequencies):
-                frequency.add(float(at == found))
-            self._next[tested[place - 1] if place else -1].add(accepted)
+            self._acceptance[found].add(float(place < num_accepted))
+            before = tested[place - 1] if place else _START
+            for at, share in enumerate(self._shares[before]):
+                share.add(float(at == found))
         tokens = num_accepted + 1
         self._tokens.add(tokens)
         self._seconds.add(seconds)
         gained = tokens - seconds / self._costs.target(1)
         self._purse = min(self._purse + gained + _PURSE_GROWTH * tokens, _PURSE_BOUND)
         if not drafted:
-            for average in (*self._by_confidence, *self._next, *self._by_match):
+            for average in (*self._acceptance, *self._by_match, *(one for row in self._shares for one in row)):
                 average.relax()

@@ -15,19 +15,21 @@ from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from specli.engine import Engine, Reply, ReplyOptions
+from specli.engine import Engine
 from specli.errors import PromptError
 from specli.evaluation.prompts import Prompt
 from specli.llama.model import LlamaModel
+from specli.reply import Reply, ReplyOptions
 
 FIRST = 0  # the turn that is not timed
+LOOKUP = "lookup"  # stands for a draft model where drafts are only looked up
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to generate: plain decoding, or a draft model with its settings, at a temperature."""
+    """One way to generate: plain decoding, or drafts with their settings, at a temperature."""
 
-    draft: str | None  # name of the draft model; None is plain decoding
+    draft: str | None  # name of the draft model, or `LOOKUP`; None is plain decoding
     draft_length: int | None  # None is as many as pay
     verification: str
     temperature: float
@@ -188,7 +190,7 @@ def measure(
 
     Args:
         engine: the target.
-        drafts: each draft model by its name in the arms.
+        drafts: each draft model by its name in the arms; `LOOKUP` needs none.
         plan: prompts, arms, how often.
         options: sampling; draft length, rule, temperature, seed and length come from the plan.
         done: measurements that exist already; they are not made again.
@@ -218,7 +220,7 @@ def measure(
         arm = plan.arms[at]
         progress(number, plan.total, f"{prompt.name}, {arm.name}, temperature {arm.temperature:g}")
         if arm.draft is not None:
-            engine.use_draft(drafts[arm.draft])
+            engine.use_draft(None if arm.draft == LOOKUP else drafts[arm.draft])
         if turn == FIRST:
             engine.forget()
         reply = _reply(engine, tokens, _options_of(options, arm, plan, turn), interrupted)

@@ -34,9 +34,10 @@ from specli.decoding.statistics import (
     uniformity_test,
 )
 from specli.decoding.verification import Distributions, SeededVerifier, Verdict, Verifier
-from specli.engine import Engine, Piece, Reply, ReplyOptions
+from specli.engine import Engine
 from specli.errors import PromptError
 from specli.evaluation.prompts import Prompt
+from specli.reply import Piece, Reply, ReplyOptions
 
 SIGNIFICANCE = 0.001  # of an audit as a whole: one in a thousand raises a false alarm
 BINS = 20

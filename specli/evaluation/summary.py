@@ -21,7 +21,7 @@ _LEAST_VALUES = 3
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median with its 95 % bootstrap interval, which fewer than three values do not have."""
+    """A middle value with its 95 % bootstrap interval, which too few values do not have."""
 
     middle: float
     low: float | None
@@ -49,6 +49,25 @@ def bootstrap_median(values: Sequence[float]) -> Interval:
     return Interval(float(np.median(array)), float(low), float(high))
 
 
+def bootstrap_mean_of_classes(classes: Iterable[Sequence[float]]) -> Interval:
+    """Return the geometric mean over classes of the geometric means of their values, with a 95 % bootstrap interval.
+
+    A median of classes that differ by nature says little: it jumps from one class to its neighbour. Each class is
+    resampled by itself, one value fewer than it has, which keeps the variance unbiased (Rao and Wu 1988).
+
+    Args:
+        classes: [n] values of each class, at least one; classes with a single value do not vary.
+    """
+    logs = [np.log(np.asarray(values, dtype=np.float64)) for values in classes]
+    middle = float(np.exp(np.mean([values.mean() for values in logs])))
+    if all(len(values) < 2 for values in logs):
+        return Interval(middle, None, None)
+    rng = np.random.default_rng(0)
+    means = [rng.choice(values, size=(_RESAMPLES, max(1, len(values) - 1))).mean(axis=1) for values in logs]
+    low, high = np.exp(np.quantile(np.mean(means, axis=0), (0.025, 0.975)))
+    return Interval(middle, float(low), float(high))
+
+
 Identity = Literal["identical", "different", "unknown"]
 
 
@@ -69,7 +88,7 @@ class Figures:
     prompts: int
     plain_tokens_per_second: float  # median over timed replies
     tokens_per_second: float
-    speedup: Interval  # of the ratios of paired turns
+    speedup: Interval  # of the ratios of paired turns: their median; overall, the geometric mean over the classes
     ratios: tuple[float, ...]
     acceptance_rate: float | None  # accepted / tested
     acceptance_by_place: tuple[float, ...]  # the same by place in the draft, from 0
@@ -121,6 +140,9 @@ def _figures(kind: str, at: int, chosen: list[Measurement], plain: int, greedy: 
         return None
     firsts = [(before, one) for before, one in pairs if one.turn == FIRST]
     ratios = tuple(one.tokens_per_second / before.tokens_per_second for before, one in timed)
+    by_class: dict[str, list[float]] = {}
+    for ratio, (_, one) in zip(ratios, timed, strict=True):
+        by_class.setdefault(one.kind, []).append(ratio)
     ours = [one for _, one in timed]
     tested, accepted = sum(one.tested for one in ours), sum(one.accepted for one in ours)
     drafted, rounds = sum(one.drafted for one in ours), sum(one.rounds for one in ours)
@@ -133,7 +155,7 @@ def _figures(kind: str, at: int, chosen: list[Measurement], plain: int, greedy: 
         prompts=len({one.prompt for one in ours}),
         plain_tokens_per_second=median(one.tokens_per_second for one, _ in timed),
         tokens_per_second=median(one.tokens_per_second for one in ours),
-        speedup=bootstrap_median(ratios),
+        speedup=bootstrap_median(ratios) if kind != OVERALL else bootstrap_mean_of_classes(by_class.values()),
         ratios=ratios,
         acceptance_rate=accepted / tested if tested else None,
         acceptance_by_place=_by_place(ours),

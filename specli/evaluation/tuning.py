@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 from specli.decoding.calibration import CostCurve
 from specli.decoding.metrics import Metrics
-from specli.engine import Engine, Reply, ReplyOptions
+from specli.engine import Engine
 from specli.evaluation.prompts import Prompt
+from specli.reply import Reply, ReplyOptions
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 _LONGEST = 8

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from specli import __version__
-from specli.engine import Engine, ReplyOptions
+from specli.engine import Engine
 from specli.errors import CHECK_FAILED, Interrupted, OptionError, SpecliError
 from specli.evaluation.distribution import (
     BINS,
@@ -29,6 +29,7 @@ from specli.evaluation.identity import IdentityReport, PromptIdentity, identity_
 from specli.evaluation.prompts import Prompt, load_prompts
 from specli.llama.model import has_gpu_backend
 from specli.llama.vocabulary import Vocabulary
+from specli.reply import ReplyOptions
 from specli.terminal import console, options, plots
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import Pair, choose_pair, load_options

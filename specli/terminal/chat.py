@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from specli.engine import Engine, ReplyOptions
+from specli.engine import Engine
 from specli.errors import ContextFullError, Interrupted, OptionError, SpecliError
 from specli.library import sessions
+from specli.reply import ReplyOptions
 from specli.terminal import console, line_editor, options, slash
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import choose_pair, load_options

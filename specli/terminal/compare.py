@@ -15,7 +15,7 @@ import typer
 from specli.decoding.calibration import CostCurve, measure_costs
 from specli.engine import Engine, load_models
 from specli.errors import CheckFailedError, Interrupted, JournalError, OptionError
-from specli.evaluation.comparison import Measurement, measure
+from specli.evaluation.comparison import LOOKUP, Measurement, measure
 from specli.evaluation.journal import VERSION, Journal, read_journal
 from specli.evaluation.machine import ModelFacts, model_facts, this_machine
 from specli.evaluation.prompts import load_prompts
@@ -37,7 +37,10 @@ def compare(
     draft_models: Annotated[
         list[str] | None,
         typer.Option(
-            "-md", "--draft-model", help="Draft model, named like the target; may be repeated.", metavar="MODEL"
+            "-md",
+            "--draft-model",
+            help="Draft model, named like the target; may be repeated. 'none' looks drafts up in the text.",
+            metavar="MODEL",
         ),
     ] = None,
     draft_lengths: Annotated[
@@ -154,7 +157,8 @@ def compare(
             target_load=target_load,
             draft_load=draft_load,
         )
-    pairs = [choose_pair(settings.target, draft) for draft in settings.drafts]
+    models = [name for name in settings.drafts if name != LOOKUP]
+    pairs = [choose_pair(settings.target, name) for name in models]
     target_path = choose_pair(settings.target, "none").target
 
     with Interrupts() as interrupted:
@@ -165,10 +169,8 @@ def compare(
                 chosen, progress=lambda name, share: tell(f"Loading {name} {share:.0%}"), interrupted=interrupted
             )
         try:
-            drafts_by_name = dict(zip(settings.drafts, loaded[1:], strict=True))
-            facts = tuple(
-                model_facts(name, one) for name, one in zip((settings.target, *settings.drafts), loaded, strict=True)
-            )
+            drafts_by_name = dict(zip(models, loaded[1:], strict=True))
+            facts = tuple(model_facts(name, one) for name, one in zip((settings.target, *models), loaded, strict=True))
             engine = Engine(loaded[0])
             if curve:
                 _show_curves(engine, drafts_by_name, settings, facts, interrupted, as_json=as_json)
@@ -194,9 +196,8 @@ def compare(
 def _names(model: str | None, drafts: list[str] | None) -> tuple[str, list[str]]:
     """Return the names of the target and of its draft models, the one that belongs to it if none is given."""
     pair = choose_pair(model, drafts[0] if drafts else None)
-    if drafts == ["none"] or pair.draft_name is None:
-        return pair.target_name, []
-    return pair.target_name, list(dict.fromkeys(drafts)) if drafts else [pair.draft_name]
+    named = [LOOKUP if name == "none" else name for name in drafts or [pair.draft_name or "none"]]
+    return pair.target_name, list(dict.fromkeys(named))
 
 
 def _numbers(flag: str, text: str, kind: type[Number]) -> tuple[Number, ...]:

@@ -13,9 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
-from specli.engine import Engine, Piece, Reading, Reply, ReplyEvent, ReplyOptions
+from specli.engine import Engine
 from specli.errors import Interrupted, OptionError, PromptError
 from specli.llama.model import LoadOptions
+from specli.reply import Piece, Reading, Reply, ReplyEvent, ReplyOptions
 from specli.terminal import console, options
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import choose_pair, load_options
@@ -241,6 +242,7 @@ def reply_json(reply: Reply, target: str, draft: str | None) -> dict[str, Any]:
         "tokens": {"prompt": metrics.prompt, "generated": metrics.generated, "ids": list(reply.tokens)},
         "speculation": {
             "rounds": metrics.rounds,
+            "paused": metrics.paused,
             "drafted": metrics.drafted,
             "tested": metrics.tested,
             "accepted": metrics.accepted,

@@ -316,6 +316,10 @@ def stats_line(metrics: Metrics) -> str:
         rate = 100 * metrics.accepted / metrics.tested
         parts.append(f"accepted {metrics.accepted}/{metrics.tested} ({rate:.0f} %)")
         parts.append(f"{metrics.mean_accepted_length:.2f} tokens per target pass")
+    if metrics.paused and not metrics.drafted:
+        parts.append("no drafts: none promised to pay")
+    elif metrics.paused:
+        parts.append(f"no draft for {metrics.paused} of {metrics.rounds} passes")
     if metrics.generated:
         parts.append(f"first token {metrics.first_token_seconds:.2f} s")
         total = metrics.decode_seconds or 1.0

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from specli.decoding.sampling import SamplingOptions
-from specli.engine import ReplyOptions
 from specli.errors import OptionError, PromptError
 from specli.library import sessions
+from specli.reply import ReplyOptions
 from specli.terminal import console, line_editor, options
 from specli.terminal.talk import Chat
 

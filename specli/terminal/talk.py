@@ -12,13 +12,14 @@ from enum import StrEnum
 from pathlib import Path
 
 from specli.conversation import Conversation, Event
-from specli.engine import Engine, Reply, ReplyOptions, load_models
+from specli.engine import Engine, load_models
 from specli.errors import ContextFullError, SpecliError
 from specli.library import sessions
 from specli.library.registry import load_registry
 from specli.library.sessions import Session
 from specli.llama.model import LlamaModel, LoadOptions
 from specli.llama.text import Message
+from specli.reply import Reply, ReplyOptions
 from specli.terminal import console, line_editor
 from specli.terminal.complete import stream_reply
 from specli.terminal.interrupts import Interrupts

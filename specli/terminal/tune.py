@@ -11,10 +11,11 @@ from typing import Any
 
 import typer
 
-from specli.engine import Engine, ReplyOptions
+from specli.engine import Engine
 from specli.errors import Interrupted, OptionError
 from specli.evaluation.prompts import load_prompts
 from specli.evaluation.tuning import LENGTHS, Tuning, explain, tune
+from specli.reply import ReplyOptions
 from specli.terminal import console, options
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import Pair, choose_pair, load_options

@@ -141,7 +141,7 @@ class StopsByPrefix(DraftModelDrafter):
 class ByTheSchedule(ScheduledDrafter):
     """The real schedule, with the draft model and with lookup, over costs that make every decision happen."""
 
-    costs = ({1: 1.0, 2: 1.1, 3: 1.6, 4: 1.7, 5: 1.8}, 0.25)
+    costs = ({1: 1.0, 2: 1.1, 3: 1.2, 4: 1.3, 5: 1.4}, 0.3)
     look_up = True
 
     def __init__(self, model, sampling, draw, n_vocab):

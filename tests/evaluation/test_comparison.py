@@ -16,7 +16,7 @@ from specli.evaluation.comparison import Arm, Measurement, Plan, by_turns, make_
 from specli.evaluation.journal import Journal, read_journal
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.settings import Settings, settings_from, settings_json
-from specli.evaluation.summary import OVERALL, bootstrap_median, summarise, verdict
+from specli.evaluation.summary import OVERALL, bootstrap_mean_of_classes, bootstrap_median, summarise, verdict
 from specli.llama.model import LlamaModel, LoadOptions
 from specli.llama.text import Message
 
@@ -144,6 +144,13 @@ def test_figures_can_be_recomputed_from_the_measurements(measured):
     )
     assert chosen.draft_share == pytest.approx(sum(o.draft_seconds for o in ours) / sum(o.decode_seconds for o in ours))
     assert chosen.compared == 0
+    overall = next(one for one in figures if one.kind == OVERALL and one.arm == 4)
+    means = [
+        np.mean([np.log(ratio) for one in figures if one.kind == kind and one.arm == 4 for ratio in one.ratios])
+        for kind in ("x", "y")
+    ]
+    assert overall.speedup.middle == pytest.approx(np.exp(np.mean(means)))
+    assert overall.speedup.low <= overall.speedup.middle <= overall.speedup.high
     greedy = next(one for one in figures if one.kind == OVERALL and one.arm == 1)
     assert (greedy.compared, greedy.differences) == (3, ())
 
@@ -197,6 +204,26 @@ def test_bootstrap_intervals_hold_what_they_promise():
         interval = bootstrap_median(rng.lognormal(0, 0.1, size=25))
         hits += interval.low <= 1 <= interval.high
     assert hits >= 180  # 190 expected
+
+
+def test_overall_intervals_hold_what_they_promise():
+    """Two turns in each of nine classes whose speedups differ a lot: what varies is the turns."""
+    rng = np.random.default_rng(4)
+    speedups = np.geomspace(0.5, 3, 9)
+    truth = float(np.exp(np.log(speedups).mean()))
+    hits, widths = 0, []
+    for _ in range(200):
+        interval = bootstrap_mean_of_classes([list(one * rng.lognormal(0, 0.1, size=2)) for one in speedups])
+        hits += interval.low <= truth <= interval.high
+        widths.append(interval.high - interval.low)
+    assert 180 <= hits <= 199  # 190 expected
+    assert np.median(widths) < 0.2
+
+
+def test_without_repeats_there_is_no_interval():
+    interval = bootstrap_mean_of_classes([[2.0], [0.5]])
+    assert (interval.low, interval.high) == (None, None)
+    assert interval.middle == pytest.approx(1.0)
 
 
 def test_a_file_of_measurements(tmp_path, measured):

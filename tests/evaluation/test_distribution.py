@@ -14,7 +14,7 @@ from tiny import write_tiny_model
 from specli.decoding.sampling import Distribution, SamplingOptions, distribution
 from specli.decoding.statistics import detectable_shift, detectable_variation, g_test, mean_test
 from specli.decoding.verification import RULES
-from specli.engine import Engine, ReplyOptions
+from specli.engine import Engine
 from specli.errors import PromptError
 from specli.evaluation.distribution import (
     REST,
@@ -30,6 +30,7 @@ from specli.evaluation.distribution import (
 from specli.evaluation.prompts import Prompt
 from specli.llama.model import LlamaModel, LoadOptions
 from specli.llama.text import Message
+from specli.reply import ReplyOptions
 
 PROMPTS = [
     Prompt("own", f"own-{number}", (Message("user", text),)) for number, text in enumerate(("abc", "hello", "xy"))

@@ -114,14 +114,14 @@ def test_commands(chat, tiny_home, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "value"), [("temp", "9"), ("top-p", "2"), ("draft-length", "-1"), ("drafter", "x"),
                                              ("verification", "x"), ("max-tokens", "0"), ("seed", "-3")])  # fmt: skip
 def test_options_are_checked_like_flags(name, value):
-    from specli.engine import ReplyOptions
+    from specli.reply import ReplyOptions
 
     with pytest.raises(OptionError, match=f"--{name} is"):
         with_option(ReplyOptions(), name, value)
 
 
 def test_options_are_set():
-    from specli.engine import ReplyOptions
+    from specli.reply import ReplyOptions
 
     options = ReplyOptions()
     for name, value in (

@@ -68,6 +68,22 @@ def test_several_drafts(compare, tiny_file):
     assert f"Temperature 0: {tiny_file.stem}, length 4, block" in result.out or "target.gguf, length 4" in result.out
 
 
+def test_looking_up_is_compared_like_a_draft_model(compare):
+    found = compare("-md", "none", "-md", "tiny-draft", "--temp", "0", "--draft-length", "auto,3", "--json").json
+    assert [arm["name"] for arm in found["arms"]] == [
+        "plain",
+        "lookup, auto, block",
+        "lookup, length 3, block",
+        "tiny-draft, auto, block",
+        "tiny-draft, length 3, block",
+    ]
+    assert [model["name"] for model in found["models"]] == ["tiny", "tiny-draft"]
+    by_arm = {arm: [one for one in found["measurements"] if one["arm"] == arm] for arm in range(5)}
+    assert all(one["drafted"] for one in by_arm[4] if one["turn"])
+    texts = {(one["prompt"], tuple(one["tokens"])) for one in found["measurements"] if one["turn"]}
+    assert len(texts) == len({one["prompt"] for one in found["measurements"]}) == 3
+
+
 def test_a_killed_comparison_is_continued(tiny_home, prompts, tmp_path, compare):
     whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
     settings = ("--draft-length", "2,4", "-r", "40", "--temp", "0,1")
@@ -164,7 +180,7 @@ def test_a_picture(compare, tmp_path, ending):
         (["-r", "0"], 2, "--repeats is 0"),
         (["-n", "1"], 2, "--max-tokens is 1"),
         (["--time-limit", "-2"], 2, "--time-limit is -2"),
-        (["-md", "none"], 2, "nothing to compare"),
+        (["--draft-length", "-3"], 2, "nothing to compare"),
         (["-md", "nobody"], 1, "nobody"),
         (["--plot", "x.pdf"], 2, "must end in .png or .svg"),
         (["--resume", "/nowhere.jsonl"], 1, "cannot read /nowhere.jsonl"),
