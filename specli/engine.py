@@ -196,9 +196,11 @@ class Engine:
         text = "".join(pieces) + tail
         yield Reply(text, tail, tuple(tokens[len(prompt) :]), reason, seed, metrics)
 
-    def calibrate(self, progress: Callable[[int, int], None] = lambda done, total: None) -> CostCurve:
+    def calibrate(
+        self, *, again: bool = False, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> CostCurve:
         """Return what passes of these models cost here; see `Speculation.curve`."""
-        return self._speculation.curve(self.target, self.draft, progress)
+        return self._speculation.curve(self.target, self.draft, again=again, progress=progress)
 
     def use_draft(self, draft: LlamaModel | None) -> None:
         """Draft with another model from now on, or with none; whoever loaded the one before closes it.

@@ -73,15 +73,23 @@ class Speculation:
         self,
         target: LlamaModel,
         draft: LlamaModel | None,
+        *,
+        again: bool = False,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> CostCurve:
         """Return what passes of these models cost here: measured once, in two seconds at most, and kept on disk.
 
         Measuring empties the caches.
+
+        Args:
+            target: the target model.
+            draft: the draft model, if there is one.
+            again: measure again, for instance because the machine was busy the last time.
+            progress: called with how many passes are done, and how many there are.
         """
         key = ",".join(model.cost_key for model in (target, draft) if model is not None)
-        if key not in self._curves:
-            curve = costs.load(key)
+        if key not in self._curves or again:
+            curve = None if again else costs.load(key)
             if curve is None:
                 rows = [count for count in _CALIBRATION_ROWS if count <= target.max_rows]
                 text = [target.vocabulary.end_token or 0] * (_CALIBRATION_CONTEXT + max(rows))

@@ -118,7 +118,7 @@ def tune(
         progress: called with how many replies are done, and how many there are.
         interrupted: asked between tokens; True ends and returns None.
     """
-    curve = engine.calibrate()
+    curve = engine.calibrate(again=True)
     classes: list[ClassTuning] = []
     seconds = dict.fromkeys((0, *LENGTHS), 0.0)
     other = total = 0.0

@@ -154,9 +154,6 @@ class LlamaModel:
             # variable is read once in the life of the process.
             parameters.use_extra_bufts = False
             os.environ["GGML_CPU_TILED_MM"] = "0"
-        elif not on_gpu(options):
-            # llama.cpp repacks weights for the CPU. Mapped into memory besides, they would be there twice.
-            parameters.load_mode = 0
 
         def on_progress(share: float, _user_data: object) -> bool:
             progress(share)
