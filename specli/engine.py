@@ -202,6 +202,11 @@ class Engine:
         """Return what passes of these models cost here; see `Speculation.curve`."""
         return self._speculation.curve(self.target, self.draft, again=again, progress=progress)
 
+    def remember(self, options: ReplyOptions) -> None:
+        """Keep on disk what replies with these options taught about drafts; see `Speculation.remember`."""
+        if self.draft is not None:
+            self._speculation.remember(self.target, self.draft, options)
+
     def use_draft(self, draft: LlamaModel | None) -> None:
         """Draft with another model from now on, or with none; whoever loaded the one before closes it.
 

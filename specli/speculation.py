@@ -6,18 +6,20 @@ Knows drafters, schedules and the file of costs. Must not know how a reply is ma
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from specli.decoding.calibration import CostCurve, measure_costs
 from specli.decoding.drafting import Drafter, DraftModelDrafter, LookupDrafter, ScheduledDrafter
 from specli.decoding.lookup import LookupIndex
 from specli.decoding.sampling import SamplingOptions
-from specli.decoding.schedule import Costs, Schedule
+from specli.decoding.schedule import NO_EXPERIENCE, Costs, Schedule
 from specli.decoding.verification import Verifier
 from specli.library import costs
 from specli.llama.model import LlamaModel
 from specli.reply import ReplyOptions
 
-MAX_DRAFT_LENGTH = 48  # of drafts whose length is decided as they are made
+# Of drafts whose length is decided as they are made: looked up, and by a draft model.
+MAX_DRAFT_LENGTH, _LONGEST_DRAFT = 48, 24
 _CALIBRATION_ROWS = (1, 2, 3, 1, 4, 5, 6, 1, 8, 12, 16)  # one row is what all else is compared with
 _CALIBRATION_CONTEXT = 32
 
@@ -60,14 +62,25 @@ class Speculation:
 
     def _schedule(self, target: LlamaModel, draft: LlamaModel | None, options: ReplyOptions) -> Schedule:
         """Return what decides about drafts. It remembers earlier replies, except where each is to be reproducible."""
-        curve = self.curve(target, draft)
         reproducible = options.seed is not None if options.reproducible is None else options.reproducible
-        if reproducible:
-            return _new_schedule(curve, learns=False)
         key = (draft.path if draft else None, options.drafter, options.sampling.temperature)
-        if key not in self._schedules:
-            self._schedules[key] = _new_schedule(curve, learns=True)
-        return self._schedules[key]
+        if not reproducible and key in self._schedules:
+            return self._schedules[key]
+        curve = self.curve(target, draft)
+        schedule = Schedule(
+            Costs(curve.target, curve.draft or 0.0, learns=not reproducible),
+            limit=_LONGEST_DRAFT if draft else 0,
+            lookup_limit=MAX_DRAFT_LENGTH,
+            experience=costs.load_experience(_key(target, draft)) or NO_EXPERIENCE,
+        )
+        if not reproducible:
+            self._schedules[key] = schedule
+        return schedule
+
+    def remember(self, target: LlamaModel, draft: LlamaModel, options: ReplyOptions) -> None:
+        """Keep on disk what replies with these options taught about drafts, for all that start later."""
+        options = replace(options, reproducible=False)
+        costs.save_experience(_key(target, draft), self._schedule(target, draft, options).experience)
 
     def curve(
         self,
@@ -87,7 +100,7 @@ class Speculation:
             again: measure again, for instance because the machine was busy the last time.
             progress: called with how many passes are done, and how many there are.
         """
-        key = ",".join(model.cost_key for model in (target, draft) if model is not None)
+        key = _key(target, draft)
         if key not in self._curves or again:
             curve = None if again else costs.load(key)
             if curve is None:
@@ -103,6 +116,5 @@ class Speculation:
         return self._curves[key]
 
 
-def _new_schedule(curve: CostCurve, *, learns: bool) -> Schedule:
-    passes = Costs(curve.target, curve.draft or 0.0, learns=learns)
-    return Schedule(passes) if curve.draft is not None else Schedule(passes, limit=0)
+def _key(target: LlamaModel, draft: LlamaModel | None) -> str:
+    return ",".join(model.cost_key for model in (target, draft) if model is not None)

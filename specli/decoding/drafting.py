@@ -203,10 +203,10 @@ class ScheduledDrafter:
         self._drafted = self._passes = self._backlog = 0
 
     def prefill(self, tokens: Sequence[int]) -> None:
-        """Read the prompt, unless drafts by the model cannot pay anyway."""
+        """Read the prompt, with the draft model only if drafts promise to pay: it takes time before the first token."""
         if self._index is not None:
             self._index.replace(tokens)
-        if self._model is not None and self._schedule.can_ever_pay():
+        if self._model is not None and self._schedule.expects_drafts():
             self._model.prefill(tokens)
 
     def propose(self, tokens: Sequence[int], limit: int) -> Draft:

@@ -34,13 +34,15 @@ _START = len(_SHARES)  # stands for the confidence before the first token of a d
 # Bounds of the bins of how many tokens before a looked up draft have occurred before; and what is assumed.
 _MATCHES = (3, 4, 6, 9, 16, 32)
 _MATCH_ACCEPTANCE = (0.5, 0.6, 0.68, 0.75, 0.82, 0.87, 0.9)
-_TABLE_AGE = 6  # rounds for which decisions follow the same tables
+# Rounds for which decisions follow the same tables; and where no drafts are made, so that this costs nothing.
+_TABLE_AGE, _IDLE_TABLE_AGE = 6, 16
 _SOLVING = 3  # steps of Newton's method towards the rate, each time
 _MEMORY = 0.985  # weight of an old observation when a new one comes: some seventy count
 _RELAX = 0.02  # how far estimates return to what was assumed at first, for each round without a draft
 # Plain tokens: what the purse holds at first, what each token adds, and the most it holds. A draft of several tokens
-# may risk no more than a share of it.
-_PURSE, _PURSE_GROWTH, _PURSE_BOUND, _RISK = 2.0, 0.01, 6.0, 0.8
+# may risk no more than a share of it. Of what a looked up draft promises, half is believed: a long match is seldom
+# wrong from its first token on.
+_PURSE, _PURSE_GROWTH, _PURSE_BOUND, _RISK, _BELIEVED = 2.0, 0.01, 6.0, 0.8, 0.5
 # A token that a draft model must catch up with, in draft tokens: many are read in one pass. Rounds to come share it.
 CATCH_UP, _SHARING = 0.4, 5
 
@@ -57,10 +59,11 @@ class Average:
         self.weight = self.weight * _MEMORY + 1
         self.value += (observed - self.value) / self.weight
 
-    def relax(self) -> None:
-        """Forget a little of what was observed."""
-        self.value += _RELAX * (self._assumed - self.value)
-        self.weight = max(self._least, self.weight * (1 - _RELAX))
+    def relax(self, times: int) -> None:
+        """Forget a little of what was observed, so many times."""
+        kept = (1 - _RELAX) ** times
+        self.value = self._assumed + kept * (self.value - self._assumed)
+        self.weight = max(self._least, self.weight * kept)
 
 
 class Costs:
@@ -131,6 +134,20 @@ def _shares_after(before: int) -> list[float]:
     return [left * share + more for share, more in zip(_SHARES, near, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """How often drafts were accepted; what a schedule assumes when it starts."""
+
+    acceptance: tuple[float, ...]  # [bins] by confidence
+    shares: tuple[tuple[float, ...], ...]  # [bins + 1, bins] how often a confidence follows another; last, the first
+    matches: tuple[float, ...]  # acceptance of looked up tokens, by how much had occurred before
+
+
+NO_EXPERIENCE = Experience(
+    _ACCEPTANCE, tuple(tuple(_shares_after(before)) for before in range(_START + 1)), _MATCH_ACCEPTANCE
+)
+
+
 class Schedule:
     """Decides token by token how long a draft gets.
 
@@ -138,17 +155,17 @@ class Schedule:
         costs: what passes cost.
         limit: the longest draft by a draft model; 0 where there is none.
         lookup_limit: the longest looked up draft.
+        experience: what is assumed at first.
     """
 
-    def __init__(self, costs: Costs, limit: int = 24, lookup_limit: int = 48) -> None:
+    def __init__(
+        self, costs: Costs, limit: int = 24, lookup_limit: int = 48, experience: Experience = NO_EXPERIENCE
+    ) -> None:
         self._costs = costs
         self._limit, self._lookup_limit = limit, lookup_limit
-        # Acceptance by confidence; and how often each confidence comes next, by the one before. The last row is for the
-        # first token of a draft.
-        self._acceptance = [Average(chance, 8) for chance in _ACCEPTANCE]
-        self._shares = [[Average(share, 12) for share in _shares_after(before)] for before in range(_START + 1)]
-        # Acceptance of looked up tokens, by how much has occurred before.
-        self._by_match = [Average(chance, 6) for chance in _MATCH_ACCEPTANCE]
+        self._acceptance = [Average(chance, 8) for chance in experience.acceptance]
+        self._shares = [[Average(share, 12) for share in row] for row in experience.shares]
+        self._by_match = [Average(chance, 6) for chance in experience.matches]
         self._tokens = Average(1.0, 8)  # of a round
         self._seconds = Average(costs.target(1), 8)
         self._purse = _PURSE
@@ -156,8 +173,9 @@ class Schedule:
         self._match: int | None = None  # the bin of the present draft, if it was looked up
         self._reach = 1.0  # chance that all of its tokens are accepted
         self._rate = 1 / costs.target(1)
-        self._round_limit = self._lookup_round_limit = self._backlog = self._age = 0
-        self._tables: dict[int, tuple[StoppingTable, float]] = {}  # by the longest draft of the round
+        self._round_limit = self._lookup_round_limit = self._backlog = 0
+        self._age, self._drafting, self._idle = 0, False, 0  # since the tables were made
+        self._refresh()
 
     @property
     def costs(self) -> Costs:
@@ -165,14 +183,23 @@ class Schedule:
         return self._costs
 
     @property
+    def experience(self) -> Experience:
+        """What drafts have taught so far."""
+        return Experience(
+            tuple(one.value for one in self._acceptance),
+            tuple(tuple(one.value for one in row) for row in self._shares),
+            tuple(one.value for one in self._by_match),
+        )
+
+    @property
     def rate(self) -> float:
         """Tokens per second that each decision must be worth."""
         return self._rate
 
-    def can_ever_pay(self) -> bool:
-        """Whether drafts by the model would pay if all of them were accepted."""
-        plain = self._costs.target(1)
-        return any(self._round_cost(length) < (length + 1) * plain for length in range(1, self._limit + 1))
+    def expects_drafts(self) -> bool:
+        """Whether drafts by the model promise to pay, as far as is known now and whatever may be risked."""
+        table, _ = self._solve(self._limit)
+        return table.worth(0, 1.0, _START) > 0
 
     def begin(self, limit: int, backlog: int = 0) -> None:
         """Start a round.
@@ -182,8 +209,8 @@ class Schedule:
             backlog: how many tokens the draft model must catch up with before it can draft.
         """
         self._bins, self._reach, self._match = [], 1.0, None
-        if self._age % _TABLE_AGE == 0:
-            self._tables.clear()
+        if self._age >= (_TABLE_AGE if self._drafting else _IDLE_TABLE_AGE):
+            self._refresh()
         self._age += 1
         self._backlog = backlog
         self._round_limit = self._affordable(min(limit, self._limit))
@@ -192,20 +219,32 @@ class Schedule:
             self._tables[self._round_limit] = self._solve(self._round_limit)
         self._table, self._rate = self._tables[self._round_limit]
 
+    def _refresh(self) -> None:
+        """Take over what was learned since the tables were made, and forget a little where nothing was tried."""
+        if self._idle:
+            for average in (*self._acceptance, *self._by_match, *(one for row in self._shares for one in row)):
+                average.relax(self._idle)
+        most = max(self._limit, self._lookup_limit) + 1
+        self._passes = [0.0, *(self._costs.target(rows) for rows in range(1, most + 1))]  # seconds by rows
+        self._tables: dict[int, tuple[StoppingTable, float]] = {}  # by the longest draft of the round
+        self._age, self._drafting, self._idle = 0, False, 0
+
     def _solve(self, limit: int) -> tuple[StoppingTable, float]:
         """Return the tables at the rate at which a round is worth nothing: 1 + drafting - rate * plain seconds = 0.
 
         Args:
             limit: of a draft.
         """
-        plain = self._costs.target(1)
+        plain = self._passes[1]
         acceptance = np.array([one.value for one in self._acceptance])
         shares = np.array([[one.value for one in row] for row in self._shares])
-        rows = np.diff([self._costs.target(count) for count in range(1, limit + 2)])
+        rows = np.diff(self._passes[1 : limit + 2])
         rate = max(self._rate, 1 / plain) if limit else 1 / plain
         for _ in range(_SOLVING):
             table = StoppingTable(acceptance, shares, rate * rows, rate * self._costs.draft)
             surplus = 1 + table.worth(0, 1.0, _START) - rate * plain
+            if surplus <= 0 and rate * plain <= 1:
+                break  # plain decoding is best
             rate = max(rate + surplus / max(self._seconds.value, plain), 1 / plain)
         return table, rate
 
@@ -216,15 +255,17 @@ class Schedule:
             match: how many tokens before the draft have occurred before in the same order.
         """
         chance = self._by_match[bisect_right(_MATCHES, match)].value
-        base, plain = self._costs.target(1), self._costs.target(1)
+        plain = self._passes[1]
+        # A draft model that is in use lags behind by what is accepted.
+        lag = CATCH_UP * self._costs.draft if self._table.worth(0, 1.0, _START) > 0 else 0.0
         best, gained, reach = LookupPlan(0, 0.0), 0.0, 1.0
         for length in range(1, self._lookup_round_limit + 1):
             reach *= chance
             gained += reach
-            cost = self._costs.target(length + 1) - base
-            if cost / plain > (_RISK if length > 1 else 1.0) * self._purse:
+            cost = self._passes[length + 1] - plain
+            if cost / plain - _BELIEVED * gained > (_RISK if length > 1 else 1.0) * self._purse:
                 continue  # a longer one may be cheaper where passes have steps
-            value = gained - self._rate * (cost + gained * CATCH_UP * self._costs.draft)  # the draft model lags behind
+            value = gained - self._rate * (cost + gained * lag)
             if value > best.value:
                 best = LookupPlan(length, value)
         return best
@@ -239,7 +280,9 @@ class Schedule:
 
     def wants_pass(self) -> bool:
         """Whether to find out the next draft distribution, which costs a pass of the draft model."""
-        return len(self._bins) < self._round_limit and self._pass_worth() > 0
+        wanted = len(self._bins) < self._round_limit and self._pass_worth() > 0
+        self._drafting = self._drafting or wanted
+        return wanted
 
     def _pass_worth(self) -> float:
         if not self._round_limit:
@@ -260,15 +303,12 @@ class Schedule:
 
     def _affordable(self, limit: int) -> int:
         """Return the longest draft whose complete rejection the purse can bear."""
-        plain = self._costs.target(1)
+        plain, draft = self._passes[1], self._costs.draft
         for length in range(limit, 0, -1):
-            loss = (self._round_cost(length) + CATCH_UP * self._backlog * self._costs.draft) / plain - 1
-            if loss <= (_RISK if length > 1 else 1.0) * self._purse:
+            seconds = (length + CATCH_UP * self._backlog) * draft + self._passes[length + 1]
+            if seconds / plain - 1 <= (_RISK if length > 1 else 1.0) * self._purse:
                 return length
         return 0
-
-    def _round_cost(self, length: int) -> float:
-        return length * self._costs.draft + self._costs.target(length + 1)
 
     def observe(self, num_accepted: int, drafted: int, seconds: float) -> None:
         """Learn what became of the draft.
@@ -292,6 +332,4 @@ class Schedule:
         self._seconds.add(seconds)
         gained = tokens - seconds / self._costs.target(1)
         self._purse = min(self._purse + gained + _PURSE_GROWTH * tokens, _PURSE_BOUND)
-        if not drafted:
-            for average in (*self._acceptance, *self._by_match, *(one for row in self._shares for one in row)):
-                average.relax()
+        self._idle += not drafted

@@ -153,6 +153,7 @@ def tune(
         for length in seconds:
             seconds[length] += 1 / speed / (predicted[length] if length else 1.0)
         other, total = other + drafted.other_seconds, total + drafted.decode_seconds
+    engine.remember(options)
     together = {length: seconds[0] / seconds[length] for length in LENGTHS}
     best = max(LENGTHS, key=lambda length: together[length])
     return Tuning(

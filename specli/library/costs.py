@@ -1,18 +1,20 @@
-"""What passes cost, kept on disk so that each pair is calibrated once.
+"""What passes of a pair cost, and how often its drafts were accepted, kept on disk from one run to the next.
 
-Knows the file. Must not know how costs are measured or used. A file that is damaged is as good as none.
+Knows the file. Must not know how this is measured or used. A file that is damaged is as good as none.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from platformdirs import user_cache_path
 
 from specli.decoding.calibration import CostCurve
+from specli.decoding.schedule import NO_EXPERIENCE, Experience
 
 
 def costs_path() -> Path:
@@ -34,8 +36,33 @@ def load(key: str) -> CostCurve | None:
 
 def save(key: str, curve: CostCurve) -> None:
     """Keep a calibration; where nothing can be written, it is measured again the next time."""
-    path = costs_path()
-    content = _read() | {key: {"context": curve.context, "target": dict(curve.target), "draft": curve.draft}}
+    _update(key, {"context": curve.context, "target": dict(curve.target), "draft": curve.draft})
+
+
+def load_experience(key: str) -> Experience | None:
+    """Return what the drafts of a pair have taught, or None."""
+    try:
+        found = _read()[key]["experience"]
+        acceptance, matches = (tuple(map(float, found[name])) for name in ("acceptance", "matches"))
+        experience = Experience(acceptance, tuple(tuple(map(float, row)) for row in found["shares"]), matches)
+    except (KeyError, TypeError, ValueError):
+        return None
+    return experience if _shape(experience) == _shape(NO_EXPERIENCE) else None
+
+
+def _shape(experience: Experience) -> tuple[int, list[int], int]:
+    return len(experience.acceptance), [len(row) for row in experience.shares], len(experience.matches)
+
+
+def save_experience(key: str, experience: Experience) -> None:
+    """Keep what the drafts of a pair have taught; where nothing can be written, it is learned again."""
+    _update(key, {"experience": asdict(experience)})
+
+
+def _update(key: str, values: dict[str, Any]) -> None:
+    path, content = costs_path(), _read()
+    before = content.get(key)
+    content[key] = (before if isinstance(before, dict) else {}) | values
     unfinished = path.with_name(f".costs.{os.getpid()}.json")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

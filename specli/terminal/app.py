@@ -83,7 +83,10 @@ def run(arguments: list[str]) -> int:
         # Nobody reads any more, for instance after '| head'. Keep Python from complaining when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:  # the result could not be written: the disk is full, or the device is gone
+    except OSError as error:
+        if error.filename is not None:
+            return _failed(SpecliError(f"cannot use {error.filename}: {error.strerror}."), verbosity)
+        # The result could not be written: the disk is full, or the device is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _failed(SpecliError(f"cannot write the result: {error.strerror}.", "Is the disk full?"), verbosity)
     except typer.Exit as request:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from specli.errors import OptionError
+from specli.terminal import console
 
 PROMPT, MORE = ">>> ", "... "
 QUOTES = '"""'
@@ -73,6 +74,7 @@ class _Lines:
         while text.startswith(QUOTES) and not _closed(text):
             line = sys.stdin.readline()
             if not line:
+                console.warn(f"the input ended before the closing {QUOTES}.", "What there was of the message is sent.")
                 break
             text += "\n" + line.rstrip("\r\n")
         return unquoted(text)

@@ -6,6 +6,7 @@ on has their name.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -222,8 +223,17 @@ def sampling_options(
         frequency_penalty,
         presence_penalty,
         repeat_last_n,
-        tuple(_bias(text) for text in logit_bias or ()),
+        logit_biases(logit_bias or ()),
     )
+
+
+def logit_biases(texts: Iterable[str]) -> tuple[tuple[int, float], ...]:
+    """Return what is added to the logits of tokens, from texts like 1234=-2.5.
+
+    Raises:
+        OptionError: one of them is something else.
+    """
+    return tuple(_bias(text) for text in texts)
 
 
 def _bias(text: str) -> tuple[int, float]:

@@ -6,6 +6,7 @@ Knows commands and their arguments. Must not know how a reply is made or drawn.
 from __future__ import annotations
 
 import difflib
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -65,6 +66,7 @@ _SAMPLING: dict[str, tuple[str, Callable[[str], Any]]] = {
     "frequency-penalty": ("frequency_penalty", float),
     "presence-penalty": ("presence_penalty", float),
     "repeat-last-n": ("repeat_last_n", int),
+    "logit-bias": ("logit_bias", lambda text: options.logit_biases(() if text == "none" else text.split())),
 }
 _REPLY: dict[str, tuple[str, Callable[[str], Any]]] = {
     "seed": ("seed", lambda text: None if int(text) == -1 else int(text)),
@@ -111,7 +113,15 @@ def _params(chat: Chat, argument: str) -> None:
     sampling: SamplingOptions = chat.options.sampling
     values = [(name, getattr(sampling, field)) for name, (field, _) in _SAMPLING.items()]
     values += [(name, getattr(chat.options, field)) for name, (field, _) in _REPLY.items()]
-    console.print_line(", ".join(f"{name} {'auto' if value is None else value}" for name, value in values))
+    console.print_line(", ".join(f"{name} {_shown(value)}" for name, value in values))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "auto"
+    if isinstance(value, tuple):
+        return " ".join(f"{token}={'false' if bias == -math.inf else f'{bias:g}'}" for token, bias in value) or "none"
+    return str(value)
 
 
 def _draft(chat: Chat, argument: str) -> None:

@@ -149,9 +149,16 @@ class Chat:
                 self.happen({"type": "clear"})
                 self.happen({"type": "user", "content": last})
                 continue
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Drop the oldest exchanges until a third of the context is free: what stays must be read anew each time."""
+        room = 0
+        while room < self.engine.target.n_context // 3 and (oldest := self.conversation.oldest_exchange()):
             first = " ".join(oldest[0].content.split())[:60]
             console.note(f"Dropped the oldest message and its reply: {first}")
             self.happen({"type": "drop", "count": len(oldest)})
+            room = self.engine.target.n_context - len(self.prompt(self.conversation.messages, []))
 
     def _choose(self, oldest: list[Message]) -> str:
         if not oldest:

@@ -122,4 +122,5 @@ def _print(found: Tuning, pair: Pair, server: str) -> None:
     console.print_table([*columns, ("best", True), ("measured", True), ("auto", True)], rows)
     for line in explain(found):
         console.print_line(line)
+    console.print_line("What passes cost and how often drafts were accepted is kept; automatic drafts start from it.")
     console.print_line(f"With llama.cpp: {server}")

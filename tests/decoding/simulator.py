@@ -101,3 +101,29 @@ def scheduled(trace: Trace, curve: Curve, tokens: int, schedule: Schedule | None
 def new_schedule(curve: Curve) -> Schedule:
     rows = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
     return Schedule(Costs({n: curve.target(n) / 1000 for n in rows}, curve.draft / 1000))
+
+
+def main() -> None:
+    """Print speedups over plain decoding, each prompt by itself: `python tests/decoding/simulator.py`."""
+    print("| curve | prompt | best fixed length | schedule | schedule, second time | knowing the future |")
+    print("|---" * 6 + "|")
+    for curve in CURVES.values():
+        against: list[list[float]] = []
+        for name, trace in recorded_traces().items():
+            tokens = len(trace)
+            plain = fixed(trace, curve, 0, tokens)
+            schedule = new_schedule(curve)
+            found = [
+                plain / best_fixed(trace, curve, tokens),
+                plain / scheduled(trace, curve, tokens, schedule),
+                plain / scheduled(trace, curve, tokens, schedule),
+                plain / all_knowing(trace, curve, tokens),
+            ]
+            against.append([one / found[0] for one in found])
+            print(f"| {curve.name} | {name} | " + " | ".join(f"{one:.2f}" for one in found) + " |")
+        means = np.exp(np.log(against).mean(axis=0))
+        print(f"| {curve.name} | all, over the best fixed length | " + " | ".join(f"{one:.2f}" for one in means) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ import pytest
 from toys import Setting, ToyModel, reply_error, round_error
 
 from specli.decoding import verification
-from specli.decoding.drafting import Draft, DraftModelDrafter, ScheduledDrafter
+from specli.decoding.drafting import Draft, DraftModelDrafter, LookupDrafter, ScheduledDrafter
 from specli.decoding.lookup import LookupIndex
 from specli.decoding.sampling import Distribution, SamplingOptions, distribution
 from specli.decoding.schedule import Costs, Schedule
@@ -154,6 +154,13 @@ class ByTheScheduleAlone(ByTheSchedule):
     look_up = False
 
 
+class LooksUp(LookupDrafter):
+    """Looks up, as many tokens as the limit allows."""
+
+    def __init__(self, model, sampling, draw, n_vocab):
+        super().__init__(LookupIndex())
+
+
 class Counting(ByTheSchedule):
     seen: ClassVar[set[tuple[bool, int]]] = set()
 
@@ -164,7 +171,7 @@ class Counting(ByTheSchedule):
 
 
 @rules
-@pytest.mark.parametrize("drafter_class", [ByTheSchedule, ByTheScheduleAlone])
+@pytest.mark.parametrize("drafter_class", [ByTheSchedule, ByTheScheduleAlone, LooksUp])
 def test_the_schedule_keeps_the_distribution(rule, drafter_class):
     for seed in range(2):
         setting = Setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 
 import pytest
@@ -112,7 +113,8 @@ def test_commands(chat, tiny_home, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("name", "value"), [("temp", "9"), ("top-p", "2"), ("draft-length", "-1"), ("drafter", "x"),
-                                             ("verification", "x"), ("max-tokens", "0"), ("seed", "-3")])  # fmt: skip
+                                             ("verification", "x"), ("max-tokens", "0"), ("seed", "-3"),
+                                             ("logit-bias", "3")])  # fmt: skip
 def test_options_are_checked_like_flags(name, value):
     from specli.reply import ReplyOptions
 
@@ -135,6 +137,21 @@ def test_options_are_set():
     assert (options.sampling.temperature, options.sampling.top_k) == (0.3, 5)
     assert (options.seed, options.draft_length, options.drafter) == (7, None, "lookup")
     assert with_option(options, "seed", "-1").seed is None
+    options = with_option(options, "logit-bias", "3=-1.5 4=false")
+    assert options.sampling.logit_bias == ((3, -1.5), (4, -math.inf))
+    assert with_option(options, "logit-bias", "none").sampling.logit_bias == ()
+
+
+def test_options_are_shown_as_they_are_typed(chat):
+    result = chat("/set logit-bias 3=-1.5 4=false", "/params")
+    assert "logit-bias 3=-1.5 4=false" in result.out
+    assert "draft-length auto" in result.out
+
+
+def test_a_message_without_its_closing_quotes_is_sent_with_a_warning(chat, tiny_home):
+    result = chat('"""abc', "hello")
+    assert "Warning: the input ended before the closing" in result.err
+    assert [event["content"] for event in events(tiny_home) if event["type"] == "user"] == ["abc\nhello"]
 
 
 def test_another_draft_model_keeps_the_conversation(chat, tiny_home, tiny_file):
