@@ -90,10 +90,13 @@ class Costs:
         return self._draft * self._draft_factor.value
 
     def target(self, rows: int) -> float:
-        """Seconds for a target pass; between measured sizes in proportion, beyond the last one at its slope."""
-        if len(self._rows) == 1:
-            return self._known(0) * rows / self._rows[0]
-        place = min(max(bisect_right(self._rows, rows) - 1, 0), len(self._rows) - 2)
+        """Seconds for a target pass; between measured sizes in proportion, beyond the last one by the row.
+
+        The slope between the last two would not do: a size that fills the kernels' tiles can cost less than one before.
+        """
+        if rows >= self._rows[-1]:
+            return self._known(-1) * rows / self._rows[-1]
+        place = max(bisect_right(self._rows, rows) - 1, 0)
         left, right = self._rows[place], self._rows[place + 1]
         low, high = self._known(place), self._known(place + 1)
         return max(low + (high - low) * (rows - left) / (right - left), 1e-6)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from simulator import CURVES, accepted_from, all_knowing, best_fixed, fixed, new_schedule, recorded_traces, scheduled
 
-from specli.decoding.schedule import Costs, Schedule
+from specli.decoding.schedule import NO_EXPERIENCE, Costs, Schedule
 
 TRACES = recorded_traces()
 
@@ -127,15 +129,22 @@ def test_rejection_shortens_and_pauses_and_time_brings_back():
     assert pauses > 10
 
 
+def test_costs_between_and_beyond_what_was_measured():
+    costs = Costs({1: 1.0, 2: 2.0, 4: 3.0, 12: 6.0, 16: 5.0}, 0.1)
+    assert [costs.target(rows) for rows in (1, 3, 8, 14, 16)] == [1.0, 2.5, 4.5, 5.5, 5.0]
+    assert costs.target(48) == 15.0  # not less than sixteen rows
+    assert Costs({1: 2.0}, 0.1).target(3) == 6.0
+
+
 def test_experience_is_where_the_next_schedule_starts():
     chosen = schedule(draft=0.4)
-    for _ in range(30):
-        count = drafted(chosen, 0.9)
-        chosen.observe(0, count, 1.1 + 0.4 * count)
+    for _ in range(3):
+        chosen.observe(0, drafted(chosen, 0.95), 1.9)
     learned = chosen.experience
-    again = Schedule(chosen.costs, experience=learned)
-    assert again.experience == learned
-    assert drafted(again, 0.9) < drafted(schedule(draft=0.4), 0.9)
+    assert Schedule(chosen.costs, experience=learned).experience == learned
+    assert learned.acceptance[5] < NO_EXPERIENCE.acceptance[5]
+    bad = replace(NO_EXPERIENCE, acceptance=(0.05,) * len(NO_EXPERIENCE.acceptance))
+    assert drafted(Schedule(chosen.costs, experience=bad), 0.95) == 0 < drafted(schedule(draft=0.4), 0.95)
 
 
 def test_a_backlog_can_be_too_dear():
