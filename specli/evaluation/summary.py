@@ -56,14 +56,14 @@ def bootstrap_mean_of_classes(classes: Iterable[Sequence[float]]) -> Interval:
     resampled by itself, one value fewer than it has, which keeps the variance unbiased (Rao and Wu 1988).
 
     Args:
-        classes: [n] values of each class, at least one; classes with a single value do not vary.
+        classes: [n] values of each class, at least one; with a single one somewhere, there is no interval.
     """
     logs = [np.log(np.asarray(values, dtype=np.float64)) for values in classes]
     middle = float(np.exp(np.mean([values.mean() for values in logs])))
-    if all(len(values) < 2 for values in logs):
+    if any(len(values) < 2 for values in logs):
         return Interval(middle, None, None)
     rng = np.random.default_rng(0)
-    means = [rng.choice(values, size=(_RESAMPLES, max(1, len(values) - 1))).mean(axis=1) for values in logs]
+    means = [rng.choice(values, size=(_RESAMPLES, len(values) - 1)).mean(axis=1) for values in logs]
     low, high = np.exp(np.quantile(np.mean(means, axis=0), (0.025, 0.975)))
     return Interval(middle, float(low), float(high))
 

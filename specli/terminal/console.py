@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from rich import box
 from rich.cells import cell_len
+from rich.color import ColorSystem
 from rich.console import Console
 from rich.live import Live
 from rich.markdown import Markdown
@@ -49,6 +50,9 @@ ORIGIN_STYLES = {
 }
 
 
+_END = "\x1b[0m"  # of any style
+
+
 def set_quiet(quiet: bool) -> None:
     """Keep progress, figures and notes to ourselves; warnings and errors are always shown."""
     global _quiet
@@ -60,14 +64,9 @@ def output_is_terminal() -> bool:
     return _output.is_terminal
 
 
-def write(text: str, origin: str | None = None) -> None:
-    """Write generated text at once; on a terminal with the style of its origin and without commands to it."""
-    if not _output.is_terminal:
-        sys.stdout.write(text)
-    elif origin is not None and (style := ORIGIN_STYLES[origin][0]):
-        _output.print(Text(visible(text), style=style), end="", soft_wrap=True)
-    else:
-        sys.stdout.write(visible(text))
+def write(text: str) -> None:
+    """Write generated text at once; on a terminal without commands to it."""
+    sys.stdout.write(visible(text) if _output.is_terminal else text)
     sys.stdout.flush()
 
 
@@ -109,16 +108,13 @@ class PlainReply:
         self._newest = text or self._newest
         if self._dim and text.lstrip().startswith("<think>"):
             self._style(True)
-        if self._show_draft and not self._thinking:
-            write(text, origin)
-        else:
-            self._write(text)
+        self._write(text, ORIGIN_STYLES[origin][0] if self._show_draft and not self._thinking else "")
         if self._thinking and "</think>" in text:
             self._style(False)
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, style: str = "") -> None:
         if _output.is_terminal:
-            sys.stdout.write(self._wrap.add(visible(text)))
+            sys.stdout.write(self._wrap.add(visible(text), _begin(style)))
             sys.stdout.flush()
         else:
             write(text)
@@ -136,21 +132,29 @@ class PlainReply:
             write("\n")
 
 
+def _begin(style: str) -> str:
+    """Return what switches the terminal to a style; '' for none, and where there are no colours."""
+    if not style or _output.no_color:
+        return ""
+    return _output.get_style(style).render("|", color_system=ColorSystem.STANDARD).partition("|")[0]
+
+
 class _WordWrap:
     """Moves a word that reaches the right edge to the next line, also when its beginning is on the screen already."""
 
     def __init__(self, width: int) -> None:
         self._width = width
         self._column = 0
-        self._word = ""  # what is on the screen of the present word
+        self._word: list[tuple[str, str]] = []  # what is on the screen of the present word: characters and styles
 
-    def add(self, text: str) -> str:
-        """Return what to write for the next piece of text."""
-        return "".join(self._add(character) for character in text)
+    def add(self, text: str, style: str = "") -> str:
+        """Return what to write for the next piece of text; a style is what switches the terminal to it."""
+        written = "".join(self._add(character, style) for character in text)
+        return f"{style}{written}{_END}" if style else written
 
-    def _add(self, character: str) -> str:
+    def _add(self, character: str, style: str) -> str:
         if character in "\n\t ":
-            self._word = ""
+            self._word = []
             self._column = (
                 0 if character == "\n" else (self._column // 8 + 1) * 8 if character == "\t" else self._column + 1
             )
@@ -159,14 +163,15 @@ class _WordWrap:
                 return "\n"
             return character
         size = cell_len(character)
-        moved, length = "", cell_len(self._word)
+        moved, length = "", sum(cell_len(one) for one, _ in self._word)
         if self._column + size > self._width:
             if 0 < length < self._width // 2:
-                moved = "\b" * length + "\x1b[K\n" + self._word
+                again = "".join(f"{before}{one}{_END}" if before else one for one, before in self._word)
+                moved = "\b" * length + "\x1b[K\n" + again + style
                 self._column = length
             else:  # a long word is cut, wherever it reaches the edge
-                moved, self._column, self._word = "\n", 0, ""
-        self._word += character
+                moved, self._column, self._word = "\n", 0, []
+        self._word.append((character, style))
         self._column += size
         return moved + character
 

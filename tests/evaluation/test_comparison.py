@@ -221,7 +221,7 @@ def test_overall_intervals_hold_what_they_promise():
 
 
 def test_without_repeats_there_is_no_interval():
-    interval = bootstrap_mean_of_classes([[2.0], [0.5]])
+    interval = bootstrap_mean_of_classes([[2.0], [0.5, 0.5]])
     assert (interval.low, interval.high) == (None, None)
     assert interval.middle == pytest.approx(1.0)
 

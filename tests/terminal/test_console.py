@@ -35,6 +35,18 @@ def test_any_words(words):
     assert max(len(line) for line in lines) <= 12
 
 
+@given(st.lists(st.tuples(st.sampled_from(["a", "bb", " ", "c d", "e ", "ffff"]), st.booleans()), max_size=40))
+def test_characters_keep_their_styles_when_their_word_moves(pieces):
+    screen = pyte.Screen(12, 200)
+    wrap = _WordWrap(12)
+    styled = [wrap.add(text, "\x1b[32m" if green else "") for text, green in pieces]
+    pyte.Stream(screen).feed("".join(styled).replace("\n", "\r\n"))
+    cells = [screen.buffer[line][column] for line in range(200) for column in range(12)]
+    shown = [(cell.data, cell.fg == "green") for cell in cells]
+    wanted = [(character, green) for text, green in pieces for character in text]
+    assert [one for one in shown if one[0] != " "] == [one for one in wanted if one[0] != " "]
+
+
 def test_lines_and_long_words():
     assert on_screen(["one\ntwo\n", "x" * 25], 10) == ["one", "two", "x" * 10, "x" * 10, "x" * 5]
 
