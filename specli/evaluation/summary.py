@@ -52,19 +52,19 @@ def bootstrap_median(values: Sequence[float]) -> Interval:
 def bootstrap_mean_of_classes(classes: Iterable[Sequence[float]]) -> Interval:
     """Return the geometric mean over classes of the geometric means of their values, with a 95 % bootstrap interval.
 
-    A median of classes that differ by nature says little: it jumps from one class to its neighbour. Each class is
-    resampled by itself, one value fewer than it has, which keeps the variance unbiased (Rao and Wu 1988).
+    Classes are resampled: how much they differ by nature is what limits a statement about prompts at large, far more
+    than the noise of single turns. A median over classes would say little: it jumps from one class to its neighbour.
 
     Args:
-        classes: [n] values of each class, at least one; with a single one somewhere, there is no interval.
+        classes: [n] values of each class, at least one; with fewer than three classes there is no interval.
     """
-    logs = [np.log(np.asarray(values, dtype=np.float64)) for values in classes]
-    middle = float(np.exp(np.mean([values.mean() for values in logs])))
-    if any(len(values) < 2 for values in logs):
+    logs = np.array([np.log(np.asarray(values, dtype=np.float64)).mean() for values in classes])
+    middle = float(np.exp(logs.mean()))
+    if len(logs) < _LEAST_VALUES:
         return Interval(middle, None, None)
     rng = np.random.default_rng(0)
-    means = [rng.choice(values, size=(_RESAMPLES, len(values) - 1)).mean(axis=1) for values in logs]
-    low, high = np.exp(np.quantile(np.mean(means, axis=0), (0.025, 0.975)))
+    means = rng.choice(logs, size=(_RESAMPLES, len(logs))).mean(axis=1)
+    low, high = np.exp(np.quantile(means, (0.025, 0.975)))
     return Interval(middle, float(low), float(high))
 
 

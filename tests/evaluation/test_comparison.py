@@ -150,7 +150,7 @@ def test_figures_can_be_recomputed_from_the_measurements(measured):
         for kind in ("x", "y")
     ]
     assert overall.speedup.middle == pytest.approx(np.exp(np.mean(means)))
-    assert overall.speedup.low <= overall.speedup.middle <= overall.speedup.high
+    assert overall.speedup.low is None  # two classes are too few
     greedy = next(one for one in figures if one.kind == OVERALL and one.arm == 1)
     assert (greedy.compared, greedy.differences) == (3, ())
 
@@ -207,20 +207,17 @@ def test_bootstrap_intervals_hold_what_they_promise():
 
 
 def test_overall_intervals_hold_what_they_promise():
-    """Two turns in each of nine classes whose speedups differ a lot: what varies is the turns."""
+    """Twenty-five classes drawn from a population of classes, two turns in each."""
     rng = np.random.default_rng(4)
-    speedups = np.geomspace(0.5, 3, 9)
-    truth = float(np.exp(np.log(speedups).mean()))
-    hits, widths = 0, []
+    hits = 0
     for _ in range(200):
-        interval = bootstrap_mean_of_classes([list(one * rng.lognormal(0, 0.1, size=2)) for one in speedups])
-        hits += interval.low <= truth <= interval.high
-        widths.append(interval.high - interval.low)
-    assert 180 <= hits <= 199  # 190 expected
-    assert np.median(widths) < 0.2
+        speedups = rng.lognormal(0.3, 0.4, size=25)
+        interval = bootstrap_mean_of_classes([list(one * rng.lognormal(0, 0.05, size=2)) for one in speedups])
+        hits += interval.low <= np.exp(0.3) <= interval.high
+    assert 178 <= hits <= 199  # 190 expected
 
 
-def test_without_repeats_there_is_no_interval():
+def test_overall_of_few_classes_has_no_interval():
     interval = bootstrap_mean_of_classes([[2.0], [0.5, 0.5]])
     assert (interval.low, interval.high) == (None, None)
     assert interval.middle == pytest.approx(1.0)
