@@ -167,7 +167,7 @@ class _WordWrap:
         if self._column + size > self._width:
             if 0 < length < self._width // 2:
                 again = "".join(f"{before}{one}{_END}" if before else one for one, before in self._word)
-                moved = "\b" * length + "\x1b[K\n" + again + style
+                moved = "\b" * length + (_END if style else "") + "\x1b[K\n" + again + style
                 self._column = length
             else:  # a long word is cut, wherever it reaches the edge
                 moved, self._column, self._word = "\n", 0, []
