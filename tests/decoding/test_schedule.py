@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from simulator import CURVES, accepted_from, all_knowing, best_fixed, fixed, new_schedule, recorded_traces, scheduled
 
-from specli.decoding.schedule import NO_EXPERIENCE, Costs, Schedule
+from specli.decoding.schedule import NO_EXPERIENCE, Average, Costs, Schedule
 
 TRACES = recorded_traces()
 
@@ -166,3 +166,34 @@ def test_looked_up_drafts_cross_steps_and_learn():
         chosen.observe(4, 4, 1.0)
     chosen.begin(48)
     assert chosen.plan_lookup(3).length >= 15  # not worth it at seven, but at fifteen
+
+
+def test_costs_follow_what_passes_take():
+    costs = Costs({1: 1.0, 2: 1.5, 4: 2.0, 8: 4.0}, 0.5)
+    assert (costs.target(3), costs.target(10)) == (1.75, 5.0)
+    for _ in range(300):
+        costs.observe(1, 2.0, 2, 2.0)
+        costs.observe(4, 3.0, 0, 0.0)
+    assert costs.target(1) == pytest.approx(2.0, rel=0.1)
+    assert costs.target(4) == pytest.approx(3.0, rel=0.1)
+    assert costs.draft == pytest.approx(1.0, rel=0.05)
+    fixed_costs = Costs({1: 1.0, 2: 1.5}, 0.5, learns=False)
+    assert fixed_costs.observe(2, 99.0, 2, 99.0) == 2.5
+    assert fixed_costs.target(1) == 1.0
+
+
+def test_an_average_forgets():
+    average = Average(0.5, 4)
+    for _ in range(400):
+        average.add(1.0)
+    assert average.value > 0.99
+    for _ in range(150):
+        average.add(0.0)
+    assert average.value < 0.2
+    once = Average(0.5, 4)
+    once.value, once.weight = average.value, average.weight
+    for _ in range(400):
+        average.relax(1)
+    once.relax(400)
+    assert average.value == pytest.approx(0.5, abs=0.01)
+    assert (once.value, once.weight) == pytest.approx((average.value, average.weight))
