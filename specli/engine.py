@@ -18,6 +18,7 @@ from specli.decoding.calibration import CostCurve
 from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Prefilling, decode
 from specli.decoding.metrics import Metrics
 from specli.decoding.sampling import SamplingOptions
+from specli.decoding.schedule import LONGEST_LOOKUP
 from specli.decoding.verification import Verifier, make_verifier
 from specli.errors import PromptError
 from specli.library.files import Silent, ensure_file
@@ -28,7 +29,7 @@ from specli.llama.model import LlamaModel, LoadOptions, on_gpu, planned_context
 from specli.llama.pairing import require_pair
 from specli.llama.text import Message, TextStream, chat_prompt, plain_prompt
 from specli.reply import Piece, Reading, Reply, ReplyEvent, ReplyOptions
-from specli.speculation import MAX_DRAFT_LENGTH, Speculation
+from specli.speculation import Speculation
 
 
 class Engine:
@@ -166,7 +167,7 @@ class Engine:
             newest = stream.push(token)
             return stream.stopped
 
-        longest = MAX_DRAFT_LENGTH if options.draft_length is None else options.draft_length
+        longest = LONGEST_LOOKUP if options.draft_length is None else options.draft_length
         loop_options = LoopOptions(sampling, longest, options.max_tokens)
         events = decode(
             self.target,

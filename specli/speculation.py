@@ -12,14 +12,12 @@ from specli.decoding.calibration import CostCurve, measure_costs
 from specli.decoding.drafting import Drafter, DraftModelDrafter, LookupDrafter, ScheduledDrafter
 from specli.decoding.lookup import LookupIndex
 from specli.decoding.sampling import SamplingOptions
-from specli.decoding.schedule import NO_EXPERIENCE, Costs, Schedule
+from specli.decoding.schedule import LONGEST_DRAFT, NO_EXPERIENCE, Costs, Schedule
 from specli.decoding.verification import Verifier
 from specli.library import costs
 from specli.llama.model import LlamaModel
 from specli.reply import ReplyOptions
 
-# Of drafts whose length is decided as they are made: looked up, and by a draft model.
-MAX_DRAFT_LENGTH, _LONGEST_DRAFT = 48, 24
 _CALIBRATION_ROWS = (1, 2, 3, 1, 4, 5, 6, 1, 8, 12, 16)  # one row is what all else is compared with
 _CALIBRATION_CONTEXT = 32
 
@@ -69,8 +67,7 @@ class Speculation:
         curve = self.curve(target, draft)
         schedule = Schedule(
             Costs(curve.target, curve.draft or 0.0, learns=not reproducible),
-            limit=_LONGEST_DRAFT if draft else 0,
-            lookup_limit=MAX_DRAFT_LENGTH,
+            limit=LONGEST_DRAFT if draft else 0,
             experience=costs.load_experience(_key(target, draft)) or NO_EXPERIENCE,
         )
         if not reproducible:

@@ -36,13 +36,15 @@ _MATCHES = (3, 4, 6, 9, 16, 32)
 _MATCH_ACCEPTANCE = (0.5, 0.6, 0.68, 0.75, 0.82, 0.87, 0.9)
 # Rounds for which decisions follow the same tables; and where no drafts are made, so that this costs nothing.
 _TABLE_AGE, _IDLE_TABLE_AGE = 6, 16
-_SOLVING = 3  # steps of Newton's method towards the rate, each time
+_SOLVING = 2  # steps of Newton's method towards the rate, each time
 _MEMORY = 0.985  # weight of an old observation when a new one comes: some seventy count
 _RELAX = 0.02  # how far estimates return to what was assumed at first, for each round without a draft
 # Plain tokens: what the purse holds at first, what each token adds, and the most it holds. A draft of several tokens
 # may risk no more than a share of it. Of what a looked up draft promises, half is believed: a long match is seldom
 # wrong from its first token on.
-_PURSE, _PURSE_GROWTH, _PURSE_BOUND, _RISK, _BELIEVED = 2.0, 0.01, 6.0, 0.8, 0.5
+_PURSE, _PURSE_GROWTH, _PURSE_BOUND, _RISK, _BELIEVED = 2.0, 0.012, 6.0, 0.8, 0.5
+# The longest draft by a draft model, and the longest looked up.
+LONGEST_DRAFT, LONGEST_LOOKUP = 24, 48
 # A token that a draft model must catch up with, in draft tokens: many are read in one pass. Rounds to come share it.
 CATCH_UP, _SHARING = 0.4, 5
 
@@ -132,7 +134,7 @@ class LookupPlan:
 
 def _shares_after(before: int) -> list[float]:
     """Return how often each confidence is assumed to follow another one: it tends to stay."""
-    near = [0.25 * (at == before) for at in range(len(_SHARES))]
+    near = [0.4 * (at == before) for at in range(len(_SHARES))]
     left = 1 - sum(near)
     return [left * share + more for share, more in zip(_SHARES, near, strict=True)]
 
@@ -162,7 +164,11 @@ class Schedule:
     """
 
     def __init__(
-        self, costs: Costs, limit: int = 24, lookup_limit: int = 48, experience: Experience = NO_EXPERIENCE
+        self,
+        costs: Costs,
+        limit: int = LONGEST_DRAFT,
+        lookup_limit: int = LONGEST_LOOKUP,
+        experience: Experience = NO_EXPERIENCE,
     ) -> None:
         self._costs = costs
         self._limit, self._lookup_limit = limit, lookup_limit
@@ -243,12 +249,13 @@ class Schedule:
         shares = np.array([[one.value for one in row] for row in self._shares])
         rows = np.diff(self._passes[1 : limit + 2])
         rate = max(self._rate, 1 / plain) if limit else 1 / plain
+        table = StoppingTable(acceptance, shares, rate * rows, rate * self._costs.draft)
         for _ in range(_SOLVING):
-            table = StoppingTable(acceptance, shares, rate * rows, rate * self._costs.draft)
             surplus = 1 + table.worth(0, 1.0, _START) - rate * plain
             if surplus <= 0 and rate * plain <= 1:
                 break  # plain decoding is best
             rate = max(rate + surplus / max(self._seconds.value, plain), 1 / plain)
+            table = StoppingTable(acceptance, shares, rate * rows, rate * self._costs.draft)
         return table, rate
 
     def plan_lookup(self, match: int) -> LookupPlan:

@@ -47,7 +47,11 @@ def load_experience(key: str) -> Experience | None:
         experience = Experience(acceptance, tuple(tuple(map(float, row)) for row in found["shares"]), matches)
     except (KeyError, TypeError, ValueError):
         return None
-    return experience if _shape(experience) == _shape(NO_EXPERIENCE) else None
+    fits = _shape(experience) == _shape(NO_EXPERIENCE)
+    values = (*experience.acceptance, *experience.matches, *(value for row in experience.shares for value in row))
+    return (
+        experience if fits and all(0 <= value <= 1 for value in values) and all(map(sum, experience.shares)) else None
+    )
 
 
 def _shape(experience: Experience) -> tuple[int, list[int], int]:

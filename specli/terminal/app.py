@@ -85,7 +85,8 @@ def run(arguments: list[str]) -> int:
         return 1
     except OSError as error:
         if error.filename is not None:
-            return _failed(SpecliError(f"cannot use {error.filename}: {error.strerror}."), verbosity)
+            hint = "Check that it is there and that you may use it."
+            return _failed(SpecliError(f"cannot use {error.filename}: {error.strerror}.", hint), verbosity)
         # The result could not be written: the disk is full, or the device is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _failed(SpecliError(f"cannot write the result: {error.strerror}.", "Is the disk full?"), verbosity)

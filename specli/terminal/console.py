@@ -92,7 +92,8 @@ class PlainReply:
     def __init__(self, *, show_draft: bool = False, dim_thoughts: bool = False) -> None:
         self._show_draft = show_draft
         self._wrap = _WordWrap(_output.width)
-        self._dim = dim_thoughts and _output.is_terminal
+        self._draws = _output.is_terminal and not _output.is_dumb_terminal
+        self._dim = dim_thoughts and self._draws
         self._thinking = False
         self._newest = ""
 
@@ -113,7 +114,7 @@ class PlainReply:
             self._style(False)
 
     def _write(self, text: str, style: str = "") -> None:
-        if _output.is_terminal:
+        if self._draws:
             sys.stdout.write(self._wrap.add(visible(text), _begin(style)))
             sys.stdout.flush()
         else:

@@ -168,7 +168,7 @@ class Chat:
         answers = {"d": OnFull.DROP.value, "c": "clear", "s": OnFull.STOP.value}
         while True:
             try:
-                answer = input("[d]rop the oldest message and its reply, [c]lear all before this one, or [s]top? ")
+                answer = input("[d]rop the oldest messages and replies, [c]lear all before this one, or [s]top? ")
             except (EOFError, KeyboardInterrupt):
                 return OnFull.STOP
             if answer[:1].lower() in answers:

@@ -53,10 +53,21 @@ def test_never_slower_than_plain_decoding(curve, tokens):
         assert ratio > 0.97, name
 
 
+# The Q8_0 curve has a step at five rows. A purse that never loses much to plain decoding cannot bear a whole draft
+# across it at first, and after a failure it takes a hundred tokens to earn the next one.
+STEP = pytest.mark.xfail(strict=True, reason="one prompt at 0.87 cold, 1.04 the second time: the purse allows no more")
+
+
 @pytest.mark.parametrize(
-    ("curve", "least", "overall"), [("bf16", 0.99, 1.07), ("gpu", 0.99, 1.05), ("q8_0", 0.8, 0.96)]
+    ("curve", "least", "overall", "second"),
+    [
+        ("bf16", 1.0, 1.07, 1.05),
+        ("gpu", 1.0, 1.05, 1.05),
+        ("q8_0", 0.86, 1.0, 1.03),
+        pytest.param("q8_0", 0.9, 1.0, 1.05, marks=STEP),
+    ],
 )
-def test_against_the_best_fixed_length_of_each_prompt(curve, least, overall):
+def test_against_the_best_fixed_length_of_each_prompt(curve, least, overall, second):
     """The recorded traces are 60 to 200 tokens long, so what it costs to find out is in these figures."""
     ratios, again = [], []
     for trace in TRACES.values():
@@ -66,7 +77,7 @@ def test_against_the_best_fixed_length_of_each_prompt(curve, least, overall):
         again.append(best / scheduled(trace, CURVES[curve], len(trace), schedule))
     assert min(ratios) > least
     assert mean_ratio(ratios) > overall
-    assert mean_ratio(again) > 1.04
+    assert mean_ratio(again) > second
 
 
 def test_where_nothing_can_pay_nothing_is_tried():
@@ -158,14 +169,16 @@ def test_a_backlog_can_be_too_dear():
 def test_looked_up_drafts_cross_steps_and_learn():
     steps = Costs({1: 1.0, 2: 2.0, 3: 2.7, 4: 3.3, 8: 4.9, 9: 5.0, 16: 5.5, 32: 11.0}, 0.0)
     chosen = Schedule(steps, limit=0)
+    chosen._purse = 6.0
     chosen.begin(48)
+    assert chosen.plan_lookup(40).length >= 15  # not worth it at seven, but at fifteen
     assert chosen.plan_lookup(3).length == 0
     for _ in range(40):
         chosen.begin(48)
         chosen.use_lookup(3)
         chosen.observe(4, 4, 1.0)
     chosen.begin(48)
-    assert chosen.plan_lookup(3).length >= 15  # not worth it at seven, but at fifteen
+    assert chosen.plan_lookup(3).length >= 15
 
 
 def test_costs_follow_what_passes_take():

@@ -33,9 +33,16 @@ def test_experience_is_kept_beside_the_costs(home):
     assert costs.load("b") is None
 
 
-def test_experience_of_another_shape_is_as_good_as_none(home):
-    costs.save_experience("a", replace(NO_EXPERIENCE, acceptance=(0.5,)))
-    assert costs.load_experience("a") is None
+def test_experience_that_cannot_be_is_as_good_as_none(home):
+    bins = len(NO_EXPERIENCE.acceptance)
+    for changed in (
+        {"acceptance": (0.5,)},
+        {"acceptance": (7.0,) * bins},
+        {"matches": (float("nan"),) * len(NO_EXPERIENCE.matches)},
+        {"shares": ((0.0,) * bins,) * (bins + 1)},
+    ):
+        costs.save_experience("a", replace(NO_EXPERIENCE, **changed))
+        assert costs.load_experience("a") is None
 
 
 @pytest.mark.parametrize("content", ["", "x", "[]", '{"a": 1}', '{"a": {"target": {}, "draft": 1, "context": 1}}',

@@ -53,6 +53,15 @@ def test_show_draft_has_colours_and_a_legend(environment):
     assert "accepted draft token" in plain
 
 
+def test_a_dumb_terminal_gets_no_control_codes(environment):
+    arguments = ("complete", "abc", "-n", "60", "--ignore-eos", "--seed", "3", "--draft-length", "3", "--show-draft")
+    narrow = {**environment, "COLUMNS": "20"}
+    assert "\x1b" in in_terminal(*arguments, env=narrow)
+    shown = in_terminal(*arguments, env={**narrow, "TERM": "dumb"})
+    assert "accepted" in shown
+    assert not {"\x1b", "\b"} & set(shown)
+
+
 def test_a_pipe_gets_no_colours(environment):
     process = start("complete", "abc", "-n", "40", "--seed", "3", "--show-draft", env=environment, stdout=-1, stderr=-1)
     out, err = process.communicate()
