@@ -11,7 +11,6 @@ from specli.terminal import app
     ("error", "message"),
     [
         (PermissionError(13, "Permission denied", "/some/file"), "cannot use /some/file: Permission denied."),
-        (OSError(28, "No space left on device"), "cannot write the result: No space left on device."),
         (MemoryError(), "there is not enough memory."),
     ],
 )

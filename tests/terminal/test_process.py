@@ -62,6 +62,15 @@ def test_a_dumb_terminal_gets_no_control_codes(environment):
     assert not {"\x1b", "\b"} & set(shown)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is always full")
+def test_a_full_disk_is_an_error_with_a_hint(environment):
+    with open("/dev/full", "w") as full:
+        process = start("complete", "abc", "-n", "5", "-q", env=environment, stdout=full, stderr=-1)
+        _, err = process.communicate()
+    assert process.returncode == 1
+    assert err.decode().startswith("Error: cannot write the result: No space left on device.\nHint: ")
+
+
 def test_a_pipe_gets_no_colours(environment):
     process = start("complete", "abc", "-n", "40", "--seed", "3", "--show-draft", env=environment, stdout=-1, stderr=-1)
     out, err = process.communicate()
