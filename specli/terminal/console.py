@@ -329,8 +329,9 @@ def stats_line(metrics: Metrics) -> str:
     if metrics.generated:
         parts.append(f"first token {metrics.first_token_seconds:.2f} s")
         total = metrics.decode_seconds or 1.0
-        shares = (metrics.draft_seconds / total, metrics.verify_seconds / total, metrics.other_seconds / total)
-        parts.append("time: draft {:.0%}, verification {:.0%}, rest {:.0%}".format(*shares))
+        shares = (metrics.draft_seconds, metrics.verify_seconds, metrics.other_seconds)
+        percents = (100 * seconds / total for seconds in shares)
+        parts.append("time: draft {:.0f} %, verification {:.0f} %, rest {:.0f} %".format(*percents))
     return " · ".join(parts)
 
 

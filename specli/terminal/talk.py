@@ -111,6 +111,8 @@ class Chat:
                 "/clear begins anew; a larger context, -c N, holds more.",
             )
         else:
+            if reply.finish_reason == "length":
+                console.note(f"Cut at {len(reply.tokens)} tokens; /set max-tokens N allows more.")
             self._warn_when_nearly_full(len(tokens) + len(reply.tokens))
 
     def _generate(self, tokens: list[int]) -> Reply:

@@ -47,6 +47,13 @@ def test_only_replies_are_printed_on_stdout(chat, tiny_home):
     assert chat("abc", arguments=["-q"]).err == ""
 
 
+def test_a_reply_that_was_cut_says_so(chat, tiny_home):
+    result = chat("abc", "hello", "/set max-tokens 2", "xyz")
+    cut = [event for event in events(tiny_home) if event.get("finish_reason") == "length"]
+    assert cut
+    assert result.err.count("/set max-tokens N allows more.") == len(cut)
+
+
 def test_a_turn_reads_only_what_is_new(chat, tiny_home):
     counts = cached(chat("abc", "hello", "xyz", "abc", "hello").err)
     assert counts[0][1] == 0
