@@ -12,7 +12,8 @@ from rich.text import Text
 
 import specli
 from specli.decoding.sampling import SamplingOptions
-from specli.terminal.console import ORIGIN_STYLES, stats_line
+from specli.terminal.console import stats_line
+from specli.terminal.reply_view import ORIGIN_STYLES
 
 PROMPT = "Write a Python function that reverses a linked list, without comments."
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -140,7 +140,7 @@ class Engine:
         *,
         verifier: Verifier | None = None,
         interrupted: Callable[[], bool] = lambda: False,
-    ) -> Iterator[ReplyEvent]:
+    ) -> Generator[ReplyEvent]:
         """Answer a prompt, token by token. What the caches already hold of the prompt is not read again.
 
         Args:
@@ -191,7 +191,7 @@ class Engine:
                     case finished:
                         reason = finished.reason
         finally:
-            events.close()  # type: ignore[attr-defined]
+            events.close()
             self._cached = tokens
         tail = stream.finish()
         text = "".join(pieces) + tail
@@ -323,7 +323,7 @@ def generate(
     raw: bool = False,
     load: LoadOptions | None = None,
     options: ReplyOptions | None = None,
-) -> Iterator[ReplyEvent]:
+) -> Generator[ReplyEvent]:
     """Answer one prompt; the events are `Reading`, `Piece` for each token, and at last `Reply`.
 
     Args:

@@ -241,5 +241,5 @@ class ScheduledDrafter:
         if outcome.rows:
             passes = self._passes + CATCH_UP * self._backlog if self._passes else 0.0
             costs = self._schedule.costs
-            seconds = costs.observe(outcome.rows, outcome.pass_seconds, passes, outcome.draft_seconds)
-            self._schedule.observe(outcome.num_accepted, self._drafted, seconds)
+            seconds, draft_seconds = costs.observe(outcome.rows, outcome.pass_seconds, passes, outcome.draft_seconds)
+            self._schedule.observe(outcome.num_accepted, self._drafted, seconds, draft_seconds)

@@ -10,7 +10,7 @@ is fed x_n and the draft d_1..d_k at once, which gives the k + 1 rows of logits 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
@@ -70,7 +70,7 @@ def decode(
     *,
     ends_reply: Callable[[int], bool] = lambda token: False,
     interrupted: Callable[[], bool] = lambda: False,
-) -> Iterator[Event]:
+) -> Generator[Event]:
     """Continue `tokens` until something ends the reply.
 
     Emitted tokens are appended to `tokens`, and both caches end where `tokens` ends, also when the caller stops
@@ -107,7 +107,7 @@ def _decode(
     metrics: Metrics,
     ends_reply: Callable[[int], bool],
     interrupted: Callable[[], bool],
-) -> Iterator[Event]:
+) -> Generator[Event]:
     started = perf_counter()
     reason: FinishReason | None = None
 

@@ -106,17 +106,17 @@ class Costs:
     def _known(self, place: int) -> float:
         return self._seconds[place] * self._target_factor.value * self._factors[place].value
 
-    def observe(self, rows: int, seconds: float, drafted: float, draft_seconds: float) -> float:
-        """Learn what the passes of a round took, and return the seconds of the round to reckon with."""
+    def observe(self, rows: int, seconds: float, drafted: float, draft_seconds: float) -> tuple[float, float]:
+        """Learn what the passes of a round took; return the seconds of the target's and the draft's to reckon with."""
         if not self._learns:
-            return self.target(rows) + drafted * self.draft
+            return self.target(rows), drafted * self.draft
         if drafted and self._draft > 0:
             self._draft_factor.add(_bounded(draft_seconds / (self._draft * drafted)))
         self._target_factor.add(self._target_factor.value * _bounded(seconds / self.target(rows)))
         if rows in self._rows:
             factor = self._factors[self._rows.index(rows)]
             factor.add(factor.value * _bounded(seconds / self.target(rows)))
-        return seconds + draft_seconds
+        return seconds, draft_seconds
 
 
 def _bounded(factor: float) -> float:
@@ -175,8 +175,7 @@ class Schedule:
         self._acceptance = [Average(chance, 8) for chance in experience.acceptance]
         self._shares = [[Average(share, 12) for share in row] for row in experience.shares]
         self._by_match = [Average(chance, 6) for chance in experience.matches]
-        self._tokens = Average(1.0, 8)  # of a round
-        self._seconds = Average(costs.target(1), 8)
+        self._seconds = Average(costs.target(1), 8)  # of a round
         self._purse = _PURSE
         self._bins: list[int] = []  # of the tokens of the present draft
         self._match: int | None = None  # the bin of the present draft, if it was looked up
@@ -320,13 +319,14 @@ class Schedule:
                 return length
         return 0
 
-    def observe(self, num_accepted: int, drafted: int, seconds: float) -> None:
+    def observe(self, num_accepted: int, drafted: int, seconds: float, draft_seconds: float) -> None:
         """Learn what became of the draft.
 
         Args:
             num_accepted: how many of its tokens were accepted.
             drafted: how many it had.
-            seconds: what the round took.
+            seconds: what the target pass took.
+            draft_seconds: what drafting took, also where it came to nothing.
         """
         if self._match is not None:
             for place in range(min(num_accepted + 1, drafted)):
@@ -338,8 +338,10 @@ class Schedule:
             for at, share in enumerate(self._shares[before]):
                 share.add(float(at == found))
         tokens = num_accepted + 1
-        self._tokens.add(tokens)
-        self._seconds.add(seconds)
-        gained = tokens - seconds / self._costs.target(1)
-        self._purse = min(self._purse + gained + _PURSE_GROWTH * tokens, _PURSE_BOUND)
+        self._seconds.add(seconds + draft_seconds)
+        # A pass without a draft is plain decoding, whatever it took. A draft cannot lose more than there was, unless
+        # the costs were wrong, as when the machine has become slower: that is no reason to stay away for long.
+        plain = self._costs.target(1)
+        gained = (tokens - seconds / plain if drafted else 0.0) - draft_seconds / plain
+        self._purse = min(max(self._purse + gained, 0.0) + _PURSE_GROWTH * tokens, _PURSE_BOUND)
         self._idle += not drafted

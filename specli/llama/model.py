@@ -258,9 +258,11 @@ class LlamaModel:
             [rows, n_vocab] float32, llama.cpp's own memory: valid until the next call.
 
         Raises:
-            DecodeError: a token id the model does not have, no room in the context, or llama.cpp failed.
+            DecodeError: a token id the model does not have, no room in the context, llama.cpp failed, or it is closed.
             Interrupted: the user stopped it. In each case the cache is as it was before.
         """
+        if not self._context:
+            raise DecodeError(f"{self.path.name} is closed.", "Read a reply to its end before you close its models.")
         count = len(tokens)
         assert rows <= min(count, self.max_rows), f"{rows} rows of {count} tokens, at most {self.max_rows}"
         if count == 0:
@@ -350,7 +352,8 @@ class LlamaModel:
             self.n_past = 0
 
     def close(self) -> None:
-        """Free the memory; safe to call twice."""
+        """Free the memory; safe to call twice, and while a reply is being made: it can only be given up then."""
+        self.n_past = 0  # so that nothing is left to rewind
         if self._batch is not None:
             llama_cpp.llama_batch_free(self._batch)
             self._batch = None

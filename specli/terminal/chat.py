@@ -17,6 +17,7 @@ from specli.reply import ReplyOptions
 from specli.terminal import console, line_editor, options, slash
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import choose_pair, load_options
+from specli.terminal.reply_view import print_legend
 from specli.terminal.talk import Chat, OnFull
 
 
@@ -134,7 +135,7 @@ def chat(
         if sys.stdin.isatty():
             console.note(f"{pair.target_name} with {pair.draft_name or 'no draft model'}. /help lists the commands.")
             if show_draft:
-                console.print_legend()
+                print_legend()
         code = hold(talk, reader)
     if code:
         raise typer.Exit(code)

@@ -6,8 +6,6 @@ Knows options and output. Must not know how the answer is made.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,10 +14,11 @@ import typer
 from specli.engine import Engine
 from specli.errors import Interrupted, OptionError, PromptError
 from specli.llama.model import LoadOptions
-from specli.reply import Piece, Reading, Reply, ReplyEvent, ReplyOptions
+from specli.reply import Reply, ReplyOptions
 from specli.terminal import console, options
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import choose_pair, load_options
+from specli.terminal.reply_view import PlainReply, print_legend, stream_reply
 
 
 def complete(
@@ -124,7 +123,7 @@ def complete(
                     engine.calibrate()
             tokens = engine.prompt(text, system=system, raw=raw, parse_special=parse_special)
             if show_draft and console.output_is_terminal() and not as_json:
-                console.print_legend()
+                print_legend()
             reply = _stream(engine, tokens, reply_options, interrupted, silent=as_json, show_draft=show_draft)
             if as_json:
                 console.print_json(reply_json(reply, pair.target_name, pair.draft_name))
@@ -195,24 +194,7 @@ def _stream(
 ) -> Reply:
     """Print the reply as it comes and return it whole."""
     events = engine.reply(tokens, reply_options, interrupted=interrupted)
-    return stream_reply(events, None if silent else console.PlainReply(show_draft=show_draft))
-
-
-def stream_reply(events: Iterator[ReplyEvent], shown: console.ReplyWriter | None) -> Reply:
-    """Show a reply as it comes, and return it whole."""
-    with console.waiting("Reading the prompt") as show:
-        event = next(events)
-        while isinstance(event, Reading):
-            show(f"Reading the prompt: {event.done} of {event.total} tokens")
-            event = next(events)
-    with shown or nullcontext():
-        while not isinstance(event, Reply):
-            if isinstance(event, Piece) and shown is not None:
-                shown.add(event.text, event.origin)
-            event = next(events)
-        if shown is not None:
-            shown.end(event.tail)
-    return event
+    return stream_reply(events, None if silent else PlainReply(show_draft=show_draft))
 
 
 def _explain_ending(reply: Reply, context: int) -> None:

@@ -21,9 +21,9 @@ from specli.llama.model import LlamaModel, LoadOptions
 from specli.llama.text import Message
 from specli.reply import Reply, ReplyOptions
 from specli.terminal import console, line_editor
-from specli.terminal.complete import stream_reply
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.models import model_path
+from specli.terminal.reply_view import MarkdownReply, PlainReply, stream_reply
 
 _WARN_SHARE = 0.8  # of the context
 _LEAST_REPLY = 256  # tokens that must be free for a reply
@@ -120,8 +120,8 @@ class Chat:
         with self._interrupts, line_editor.quiet_keys():
             events = self.engine.reply(tokens, replace(self.options, seed=seed), interrupted=self._interrupts)
             if self._markdown and console.output_is_terminal():
-                return stream_reply(events, console.MarkdownReply())
-            return stream_reply(events, console.PlainReply(show_draft=self._show_draft, dim_thoughts=True))
+                return stream_reply(events, MarkdownReply())
+            return stream_reply(events, PlainReply(show_draft=self._show_draft, dim_thoughts=True))
 
     def prompt(self, messages: Sequence[Message], known: Sequence[int]) -> list[int]:
         """Return the tokens of messages, keeping known ones."""

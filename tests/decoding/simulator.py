@@ -84,17 +84,17 @@ def scheduled(trace: Trace, curve: Curve, tokens: int, schedule: Schedule | None
     at, total = 0, 0.0
     while at < tokens:
         schedule.begin(16)
-        length, milliseconds = 0, 0.0
+        length, drafting = 0, 0.0
         while schedule.wants_pass():
-            milliseconds += curve.draft
+            drafting += curve.draft
             if not schedule.wants_token(trace[(at + length) % len(trace)][1]):
                 break
             length += 1
-        milliseconds += curve.target(length + 1)
+        milliseconds = curve.target(length + 1)
         accepted = accepted_from(trace, at, length)
-        schedule.observe(accepted, length, milliseconds / 1000)
+        schedule.observe(accepted, length, milliseconds / 1000, drafting / 1000)
         at += accepted + 1
-        total += milliseconds
+        total += milliseconds + drafting
     return total * tokens / at / 1000
 
 

@@ -130,14 +130,28 @@ def test_rejection_shortens_and_pauses_and_time_brings_back():
     before = drafted(chosen, 0.9)
     for _ in range(12):
         count = drafted(chosen, 0.9)
-        chosen.observe(0, count, 1.1 + 0.4 * count)
+        chosen.observe(0, count, 1.1, 0.4 * count)
     assert drafted(chosen, 0.9) == 0 < before
     pauses = 0
     while drafted(chosen, 0.9) == 0:
-        chosen.observe(0, 0, 1.0)
+        chosen.observe(0, 0, 1.0, 0.0)
         pauses += 1
         assert pauses < 400
     assert pauses > 10
+
+
+def test_a_slower_machine_does_not_keep_drafts_away():
+    chosen = schedule(draft=0.2)
+    for _ in range(50):  # plain passes take more than they are believed to
+        chosen.observe(0, 0, 1.6, 0.0)
+    assert drafted(chosen, 0.95) > 0
+    for _ in range(20):  # and so do longer ones
+        chosen.observe(1, 2, 4.0, 0.4)
+    pauses = 0
+    while drafted(chosen, 0.95) == 0:
+        chosen.observe(0, 0, 1.0, 0.0)
+        pauses += 1
+        assert pauses < 80
 
 
 def test_costs_between_and_beyond_what_was_measured():
@@ -150,7 +164,7 @@ def test_costs_between_and_beyond_what_was_measured():
 def test_experience_is_where_the_next_schedule_starts():
     chosen = schedule(draft=0.4)
     for _ in range(3):
-        chosen.observe(0, drafted(chosen, 0.95), 1.9)
+        chosen.observe(0, drafted(chosen, 0.95), 1.9, 0.0)
     learned = chosen.experience
     assert Schedule(chosen.costs, experience=learned).experience == learned
     assert learned.acceptance[5] < NO_EXPERIENCE.acceptance[5]
@@ -176,7 +190,7 @@ def test_looked_up_drafts_cross_steps_and_learn():
     for _ in range(40):
         chosen.begin(48)
         chosen.use_lookup(3)
-        chosen.observe(4, 4, 1.0)
+        chosen.observe(4, 4, 1.0, 0.0)
     chosen.begin(48)
     assert chosen.plan_lookup(3).length >= 15
 
@@ -191,7 +205,7 @@ def test_costs_follow_what_passes_take():
     assert costs.target(4) == pytest.approx(3.0, rel=0.1)
     assert costs.draft == pytest.approx(1.0, rel=0.05)
     fixed_costs = Costs({1: 1.0, 2: 1.5}, 0.5, learns=False)
-    assert fixed_costs.observe(2, 99.0, 2, 99.0) == 2.5
+    assert fixed_costs.observe(2, 99.0, 2, 99.0) == (1.5, 1.0)
     assert fixed_costs.target(1) == 1.0
 
 

@@ -10,9 +10,11 @@ import pytest
 from tiny import write_tiny_model
 
 from specli.decoding.sampling import SamplingOptions, distribution
+from specli.engine import Engine
 from specli.errors import DecodeError, Interrupted, ModelFileError, ModelLoadError, ModelUnsupportedError, OptionError
 from specli.llama.binding import llama_cpp
 from specli.llama.model import MAX_ROWS, LlamaModel, LoadOptions, default_threads, load_vocabulary
+from specli.reply import Piece, ReplyOptions
 
 TEXT = [1, *range(5, 37)]
 
@@ -117,6 +119,19 @@ def test_closing_twice(tiny_file):
     model = LlamaModel(tiny_file)
     model.close()
     model.close()
+    model.rewind(0)
+    with pytest.raises(DecodeError, match="closed"):
+        model.feed(TEXT, rows=1)
+
+
+@pytest.mark.parametrize("draft_length", [0, 3])
+def test_a_reply_that_is_given_up_after_its_models_were_closed(tiny_file, draft_length):
+    engine = Engine.load(tiny_file, tiny_file)
+    events = engine.reply(TEXT, ReplyOptions(draft_length=draft_length, ignore_eos=True, seed=1))
+    while not isinstance(next(events), Piece):
+        pass
+    engine.close()
+    events.close()
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_closed_pipe_ends_quietly(environment):
     process.stdout.close()
     err = process.stderr.read()
     process.stderr.close()
-    process.wait(timeout=60)
+    assert process.wait(timeout=60) == 1
     assert b"Traceback" not in err
     assert b"Error" not in err
     assert b"Exception" not in err

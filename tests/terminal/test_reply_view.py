@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specli.terminal.console import _WordWrap, split_blocks
+from specli.terminal.reply_view import WordWrap, split_blocks
 
 pyte = pytest.importorskip("pyte")
 
 
 def on_screen(pieces: list[str], width: int) -> list[str]:
     screen = pyte.Screen(width, 200)
-    wrap = _WordWrap(width)
+    wrap = WordWrap(width)
     pyte.Stream(screen).feed("".join(wrap.add(piece) for piece in pieces).replace("\n", "\r\n"))
     return "\n".join(line.rstrip() for line in screen.display).rstrip("\n").split("\n")
 
@@ -38,7 +38,7 @@ def test_any_words(words):
 @given(st.lists(st.tuples(st.sampled_from(["a", "bb", " ", "c d", "e ", "ffff"]), st.booleans()), max_size=40))
 def test_characters_keep_their_styles_when_their_word_moves(pieces):
     screen = pyte.Screen(12, 200)
-    wrap = _WordWrap(12)
+    wrap = WordWrap(12)
     styled = [wrap.add(text, "\x1b[32m" if green else "") for text, green in pieces]
     pyte.Stream(screen).feed("".join(styled).replace("\n", "\r\n"))
     cells = [screen.buffer[line][column] for line in range(200) for column in range(12)]
