@@ -14,6 +14,7 @@ import pytest
 pexpect = pytest.importorskip("pexpect")
 
 PROMPT = ">>> "
+STATS_END = r"rest(?:\s|\x1b\[[0-9;]*m)+\d+(?:\s|\x1b\[[0-9;]*m)+%"  # wherever the line is folded
 # Letters only: no token ends the reply, and none is a control token, which has no text.
 ENDLESS = ["-c", "200000", *(word for token in range(5) for word in ("--logit-bias", f"{token}=false"))]
 
@@ -58,27 +59,27 @@ def wait_for(condition) -> None:
 
 def send(child, text: str) -> None:
     child.send(text + "\r")
-    child.expect(r"rest(?:\s|\x1b\[[0-9;]*m)+\d+%")
+    child.expect(STATS_END)
     child.expect(PROMPT)
 
 
 def test_a_day_in_the_chat(start, tiny_home):
     child = start("-n", "12")
     child.send("ab\x1b\rcd\r")  # Alt-Enter between the lines
-    child.expect(r"rest(?:\s|\x1b\[[0-9;]*m)+\d+%")
+    child.expect(STATS_END)
     child.expect(PROMPT)
     child.send("\x1b[200~one\ntwo\x1b[201~\r")  # a paste is one message
-    child.expect(r"rest(?:\s|\x1b\[[0-9;]*m)+\d+%")
+    child.expect(STATS_END)
     child.expect(PROMPT)
     child.send('"""x\ry\r"""\r')
-    child.expect(r"rest(?:\s|\x1b\[[0-9;]*m)+\d+%")
+    child.expect(STATS_END)
     child.expect(PROMPT)
     assert said(tiny_home) == ["ab\ncd", "one\ntwo", "x\ny"]
     child.send("/set temp 9\r")
     child.expect("--temp is 9.0, but must be between 0 and 5")
     child.expect(PROMPT)
     child.send("/regen\r")
-    child.expect(r"rest(?:\s|\x1b\[[0-9;]*m)+\d+%")
+    child.expect(STATS_END)
     child.expect(PROMPT)
     child.send("/undo\r")
     child.expect("Taken back: x y")
@@ -144,7 +145,7 @@ def test_a_full_context_asks(start, tiny_home):
     child.expect(r"\[d\]rop")
     child.send("d\r")
     child.expect("Dropped the oldest message and its reply: abc")
-    child.expect(r"rest(?:\s|\x1b\[[0-9;]*m)+\d+%")
+    child.expect(STATS_END)
     child.expect(PROMPT)
     child.send(long + "\r")
     child.expect(r"\[d\]rop")
@@ -154,7 +155,7 @@ def test_a_full_context_asks(start, tiny_home):
     child.send(long + "\r")
     child.expect(r"\[d\]rop")
     child.send("c\r")
-    child.expect(r"rest(?:\s|\x1b\[[0-9;]*m)+\d+%")
+    child.expect(STATS_END)
     child.expect(PROMPT)
     assert [event["type"] for event in events(tiny_home)][-3:] == ["clear", "user", "assistant"]
 
@@ -193,7 +194,7 @@ def test_a_dumb_terminal_gets_plain_lines(tiny_home):
     child = pexpect.spawn(sys.executable, command, env=environment, encoding="utf-8", timeout=60)
     child.expect("/help lists")
     child.sendline("abc")
-    child.expect(r"rest(?:\s|\x1b\[[0-9;]*m)+\d+%")
+    child.expect(STATS_END)
     child.sendline("/exit")
     child.expect(pexpect.EOF)
     assert "\x1b" not in child.before
