@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 from time import perf_counter
 
 from specli.decoding.drafting import LanguageModel
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
+_CHECKS = 2  # how often sizes that look too dear are measured again
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ def measure_costs(
     progress: Callable[[int, int], None] = lambda done, total: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> CostCurve | None:
-    """Time passes after a context, sizes taking turns; medians.
+    """Time passes after a context, sizes taking turns; medians, the lower of two.
+
+    A size of few samples that looks too dear, see `doubtful`, is measured again: a pass that something else held up
+    would keep drafts of that length away for good.
 
     Args:
         target: its cache is emptied.
@@ -84,8 +88,22 @@ def measure_costs(
             taken[size].append(_seconds(target, text[context : context + size], size))
             if draft is not None:
                 drafting.append(_seconds(draft, text[context : context + 1], 1))
-    medians = {size: median(found[1:] or found) for size, found in taken.items()}
+    medians = {size: median_low(found[1:] or found) for size, found in taken.items()}
+    for _ in range(_CHECKS if repeats <= _CHECKS else 0):
+        for size in doubtful(medians):
+            if interrupted():
+                return None
+            medians[size] = min(medians[size], _seconds(target, text[context : context + size], size))
     return CostCurve(context, medians, median(drafting[len(rows) :] or drafting) if drafting else None)
+
+
+def doubtful(seconds: Mapping[int, float]) -> list[int]:
+    """Return the numbers of rows that seem too dear: more than a larger one, or more by the row than a smaller one."""
+    return [
+        size
+        for size, taken in seconds.items()
+        if any(taken > one if other > size else taken / size > one / other for other, one in seconds.items())
+    ]
 
 
 def _seconds(model: LanguageModel, tokens: Sequence[int], rows: int) -> float:

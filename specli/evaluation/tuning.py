@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 
 from specli.decoding.calibration import CostCurve
 from specli.decoding.metrics import Metrics
@@ -43,7 +44,7 @@ class Tuning:
     draft_cost: float  # of a draft token, in plain passes
     pass_cost: Mapping[int, float]  # of a pass, in plain passes, by number of rows
     overhead: float  # share of the time of drafted replies that is neither drafting nor a target pass
-    predicted: Mapping[int, float]  # speedup by draft length, all classes together
+    predicted: Mapping[int, float]  # speedup by draft length, geometric mean over the classes
     best_length: int
 
     @property
@@ -120,7 +121,6 @@ def tune(
     """
     curve = engine.calibrate(again=True)
     classes: list[ClassTuning] = []
-    seconds = dict.fromkeys((0, *LENGTHS), 0.0)
     other = total = 0.0
     done = 0
     for prompt in prompts:
@@ -150,11 +150,9 @@ def tune(
             return None
         rate = drafted.acceptance_rate or 0.0
         classes.append(ClassTuning(prompt.kind, speed, rate, predicted, best, measured / speed, automatic / speed))
-        for length in seconds:
-            seconds[length] += 1 / speed / (predicted[length] if length else 1.0)
         other, total = other + drafted.other_seconds, total + drafted.decode_seconds
     engine.remember(options)
-    together = {length: seconds[0] / seconds[length] for length in LENGTHS}
+    together = {length: geometric_mean(one.predicted[length] for one in classes) for length in LENGTHS}
     best = max(LENGTHS, key=lambda length: together[length])
     return Tuning(
         classes=tuple(classes),
