@@ -204,6 +204,7 @@ class ScheduledDrafter:
 
     def prefill(self, tokens: Sequence[int]) -> None:
         """Read the prompt, with the draft model only if drafts promise to pay: it takes time before the first token."""
+        self._schedule.begin_reply()
         if self._index is not None:
             self._index.replace(tokens)
         if self._model is not None and self._schedule.expects_drafts():

@@ -39,9 +39,9 @@ _TABLE_AGE, _IDLE_TABLE_AGE = 6, 16
 _SOLVING = 2  # steps of Newton's method towards the rate, each time
 _MEMORY = 0.985  # weight of an old observation when a new one comes: some seventy count
 _RELAX = 0.02  # how far estimates return to what was assumed at first, for each round without a draft
-# Plain tokens: what the purse holds at first, what each token adds, and the most it holds. A draft of several tokens
-# may risk no more than a share of it. Of what a looked up draft promises, half is believed: a long match is seldom
-# wrong from its first token on.
+# Plain tokens: what the purse holds when a reply begins, what each token adds, and the most it holds. A draft of
+# several tokens may risk no more than a share of it. Of what a looked up draft promises, half is believed: a long match
+# is seldom wrong from its first token on.
 _PURSE, _PURSE_GROWTH, _PURSE_BOUND, _RISK, _BELIEVED = 2.0, 0.012, 6.0, 0.8, 0.5
 # The longest draft by a draft model, and the longest looked up.
 LONGEST_DRAFT, LONGEST_LOOKUP = 24, 48
@@ -208,6 +208,10 @@ class Schedule:
         """Whether drafts by the model promise to pay, as far as is known now and whatever may be risked."""
         table, _ = self._solve(self._limit)
         return table.worth(0, 1.0, _START) > 0
+
+    def begin_reply(self) -> None:
+        """Start a reply: it may lose as much as the first one, whatever those before it lost."""
+        self._purse = max(self._purse, _PURSE)
 
     def begin(self, limit: int, backlog: int = 0) -> None:
         """Start a round.

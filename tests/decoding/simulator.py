@@ -81,6 +81,7 @@ def scheduled(trace: Trace, curve: Curve, tokens: int, schedule: Schedule | None
     """Return the seconds with the schedule deciding."""
     if schedule is None:
         schedule = new_schedule(curve)
+    schedule.begin_reply()
     at, total = 0, 0.0
     while at < tokens:
         schedule.begin(16)
