@@ -1,16 +1,21 @@
 """What the draft model should be sampled with: how much would be accepted of each proposal.
 
     python benchmarks/proposal.py [--target MODEL] [--draft MODEL] [--temp 0.3,0.7,1,1.5] [--tokens 96] [--limit 9]
+        [--traces FILE]
 
 Any proposal keeps the target's distribution, so the choice is only about speed. Along texts that the target writes, the
 acceptance of one token at each position, sum(min(target, draft)), is computed for several draft temperatures and for
-the draft's single best token. Whole vocabulary. Prints the mean for each target temperature.
+the draft's single best token. Whole vocabulary. Prints the mean for each target temperature. `--traces` writes, for
+each prompt and position, the acceptance at the target's own temperature and the largest draft probability; the tests
+have such traces in tests/decoding/data/acceptance-chances.json (--temp 1 --tokens 128 --limit 18, draft in Q4_0).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +27,7 @@ from specli.library.registry import load_registry
 from specli.llama.model import LoadOptions
 
 FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5)
+OWN = FACTORS.index(1.0)
 
 
 def probabilities(logits: np.ndarray, temperature: float) -> np.ndarray:
@@ -39,7 +45,9 @@ def main() -> None:
     parser.add_argument("--temp", default="0.3,0.7,1,1.5")
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--limit", type=int, default=9, help="how many prompts, the classes taking turns")
+    parser.add_argument("--traces", type=Path)
     arguments = parser.parse_args()
+    traces: dict[str, list[tuple[float, float]]] = {}
     target_path, draft_path = (
         ensure_file(registry.find(name), Silent()) for name in (arguments.target, arguments.draft)
     )
@@ -55,6 +63,7 @@ def main() -> None:
             accepted: list[list[float]] = []
             for prompt in prompts:
                 engine.forget()
+                trace = traces.setdefault(prompt.name, [])
                 tokens = engine.conversation(prompt.messages)
                 target.feed(tokens[:-1], rows=0)
                 draft.feed(tokens[:-1], rows=0)
@@ -64,6 +73,7 @@ def main() -> None:
                     proposals = [probabilities(logits, temperature * factor) for factor in FACTORS]
                     overlaps = [float(np.minimum(wanted, proposal).sum()) for proposal in proposals]
                     accepted.append([*overlaps, float(wanted[logits.argmax()])])
+                    trace.append((round(overlaps[OWN], 3), round(float(proposals[OWN].max()), 3)))
                     exact = wanted.astype(np.float64)
                     tokens.append(int(rng.choice(shared, p=exact / exact.sum())))
                     if tokens[-1] in target.end_tokens:
@@ -71,6 +81,8 @@ def main() -> None:
                 print(f"{temperature:g} {prompt.name}", file=sys.stderr)
             means = np.mean(accepted, axis=0)
             print(f"| {temperature:g} | {' | '.join(f'{mean:.3f}' for mean in means)} | {len(accepted)} |", flush=True)
+    if arguments.traces is not None:
+        arguments.traces.write_text(json.dumps(traces))
 
 
 if __name__ == "__main__":

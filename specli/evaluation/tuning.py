@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import geometric_mean
+from statistics import geometric_mean, median
 
 from specli.decoding.calibration import CostCurve
 from specli.decoding.metrics import Metrics
@@ -119,7 +119,7 @@ def tune(
         progress: called with how many replies are done, and how many there are.
         interrupted: asked between tokens; True ends and returns None.
     """
-    curve = engine.calibrate(again=True)
+    curves: list[CostCurve] = []
     classes: list[ClassTuning] = []
     other = total = 0.0
     done = 0
@@ -137,10 +137,12 @@ def tune(
             assert isinstance(reply, Reply)
             return reply.metrics
 
+        # Anew for each class: what a longer pass costs beside a plain one changes with what else uses the memory.
+        curves.append(engine.calibrate(again=True))
         plain, drafted = run(0), run(_LONGEST)
         if interrupted() or not drafted.drafted:
             return None
-        predicted = predict(curve, plain, drafted)
+        predicted = predict(curves[-1], plain, drafted)
         best = max(LENGTHS, key=lambda length: predicted[length])
         best = best if predicted[best] > 1 else 0
         speed = plain.tokens_per_second or 1.0
@@ -156,8 +158,8 @@ def tune(
     best = max(LENGTHS, key=lambda length: together[length])
     return Tuning(
         classes=tuple(classes),
-        draft_cost=(curve.draft or 0.0) / curve.target[1],
-        pass_cost={rows: taken / curve.target[1] for rows, taken in curve.target.items()},
+        draft_cost=median((curve.draft or 0.0) / curve.target[1] for curve in curves),
+        pass_cost={rows: median(curve.target[rows] / curve.target[1] for curve in curves) for rows in curves[0].target},
         overhead=other / total,
         predicted=together,
         best_length=best if together[best] > 1 else 0,

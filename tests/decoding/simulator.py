@@ -44,6 +44,38 @@ def recorded_traces() -> dict[str, Trace]:
     return {name: [(int(row[0]), float(row[1])) for row in rows] for name, rows in content.items()}
 
 
+def recorded_chances() -> dict[str, list[tuple[float, float]]]:
+    """Chance of acceptance, sum(min(target, draft)), and confidence along texts of the same pair at temperature 1."""
+    content = json.loads((Path(__file__).parent / "data" / "acceptance-chances.json").read_text())
+    return {name: [(row[0], row[1]) for row in rows] for name, rows in content.items()}
+
+
+def realised(chances: list[tuple[float, float]], seed: int) -> Trace:
+    """Return a trace with acceptance drawn from its chances."""
+    uniforms = np.random.default_rng(seed).random(len(chances))
+    return [
+        (int(uniform < chance), confidence) for uniform, (chance, confidence) in zip(uniforms, chances, strict=True)
+    ]
+
+
+def class_speedups(curve: Curve, seeds: int) -> dict[str, tuple[float, float, float]]:
+    """Return speedups over plain decoding at temperature 1 by class of prompts: geometric means over prompts and seeds.
+
+    The best fixed length for the class, the schedule from a cold start, and a second time.
+    """
+    found: dict[str, list[list[float]]] = {}
+    for name, chances in recorded_chances().items():
+        for seed in range(seeds):
+            trace, again = realised(chances, seed), realised(chances, seeds + seed)
+            plain = fixed(trace, curve, 0, len(trace))
+            schedule = new_schedule(curve)
+            seconds = [fixed(trace, curve, length, len(trace)) for length in range(17)]
+            seconds += [scheduled(trace, curve, len(trace), schedule), scheduled(again, curve, len(again), schedule)]
+            found.setdefault(name.partition("-")[0], []).append([plain / one for one in seconds])
+    means = {kind: np.exp(np.log(rows).mean(axis=0)) for kind, rows in found.items()}
+    return {kind: (float(row[:17].max()), float(row[17]), float(row[18])) for kind, row in means.items()}
+
+
 def accepted_from(trace: Trace, start: int, length: int) -> int:
     count = 0
     while count < length and trace[(start + count) % len(trace)][0]:
@@ -105,7 +137,7 @@ def new_schedule(curve: Curve) -> Schedule:
 
 
 def main() -> None:
-    """Print speedups over plain decoding, each prompt by itself: `python tests/decoding/simulator.py`."""
+    """Print speedups over plain decoding: `python tests/decoding/simulator.py`."""
     print("| curve | prompt | best fixed length | schedule | schedule, second time | knowing the future |")
     print("|---" * 6 + "|")
     for curve in CURVES.values():
@@ -124,6 +156,12 @@ def main() -> None:
             print(f"| {curve.name} | {name} | " + " | ".join(f"{one:.2f}" for one in found) + " |")
         means = np.exp(np.log(against).mean(axis=0))
         print(f"| {curve.name} | all, over the best fixed length | " + " | ".join(f"{one:.2f}" for one in means) + " |")
+
+    print("\n| temperature 1 | prompts | best fixed length | schedule | schedule, second time |")
+    print("|---" * 5 + "|")
+    for curve in CURVES.values():
+        for kind, figures in class_speedups(curve, seeds=20).items():
+            print(f"| {curve.name} | {kind} | " + " | ".join(f"{one:.2f}" for one in figures) + " |")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simulator import CURVES, accepted_from, all_knowing, best_fixed, fixed, new_schedule, recorded_traces, scheduled
+from simulator import (
+    CURVES,
+    accepted_from,
+    all_knowing,
+    best_fixed,
+    class_speedups,
+    fixed,
+    new_schedule,
+    recorded_traces,
+    scheduled,
+)
 
 from specli.decoding.schedule import NO_EXPERIENCE, Average, Costs, Schedule
 
@@ -125,6 +135,17 @@ def test_limits_are_kept():
     assert drafted(schedule(), 0.99, limit=0) == 0
 
 
+@pytest.mark.parametrize(
+    ("curve", "least", "overall"),
+    [("bf16", 0.97, 1.03), ("gpu", 0.97, 1.04), ("q4_k_m", 0.99, 0.99), ("q8_0", 0.92, 0.96)],
+)
+def test_against_the_best_fixed_length_of_each_class_at_temperature_1(curve, least, overall):
+    """Acceptance is drawn from its chance at each position, so that no text is luckier than another."""
+    ratios = [cold / best for best, cold, _ in class_speedups(CURVES[curve], seeds=6).values()]
+    assert min(ratios) > least
+    assert mean_ratio(ratios) > overall
+
+
 def test_rejection_shortens_and_pauses_and_time_brings_back():
     chosen = schedule(draft=0.4)
     before = drafted(chosen, 0.9)
@@ -152,6 +173,14 @@ def test_a_slower_machine_does_not_keep_drafts_away():
         chosen.observe(0, 0, 1.0, 0.0)
         pauses += 1
         assert pauses < 80
+
+
+def test_a_new_reply_may_lose_as_much_as_the_first_one():
+    chosen = schedule(draft=0.2)
+    chosen.observe(0, 4, 8.0, 0.8)
+    assert drafted(chosen, 0.95) == 0
+    chosen.begin_reply()
+    assert drafted(chosen, 0.95) > 0
 
 
 def test_costs_between_and_beyond_what_was_measured():
