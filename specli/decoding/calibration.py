@@ -57,8 +57,8 @@ def measure_costs(
 ) -> CostCurve | None:
     """Time passes after a context, sizes taking turns; medians, the lower of two.
 
-    A size of few samples that looks too dear, see `doubtful`, is measured again: a pass that something else held up
-    would keep drafts of that length away for good.
+    A size that looks too dear, see `doubtful`, is measured again: a pass that something else held up would keep drafts
+    of that length away for good.
 
     Args:
         target: its cache is emptied.
@@ -88,13 +88,16 @@ def measure_costs(
             taken[size].append(_seconds(target, text[context : context + size], size))
             if draft is not None:
                 drafting.append(_seconds(draft, text[context : context + 1], 1))
-    medians = {size: median_low(found[1:] or found) for size, found in taken.items()}
-    for _ in range(_CHECKS if repeats <= _CHECKS else 0):
-        for size in doubtful(medians):
+    for _ in range(_CHECKS):
+        for size in doubtful(_typical(taken)):
             if interrupted():
                 return None
-            medians[size] = min(medians[size], _seconds(target, text[context : context + size], size))
-    return CostCurve(context, medians, median(drafting[len(rows) :] or drafting) if drafting else None)
+            taken[size].append(_seconds(target, text[context : context + size], size))
+    return CostCurve(context, _typical(taken), median(drafting[len(rows) :] or drafting) if drafting else None)
+
+
+def _typical(taken: Mapping[int, Sequence[float]]) -> dict[int, float]:
+    return {size: median_low(found[1:] or found) for size, found in taken.items()}
 
 
 def doubtful(seconds: Mapping[int, float]) -> list[int]:

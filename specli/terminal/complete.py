@@ -122,7 +122,7 @@ def complete(
                 with console.waiting("Measuring what passes cost, once for these models"):
                     engine.calibrate()
             tokens = engine.prompt(text, system=system, raw=raw, parse_special=parse_special)
-            if show_draft and console.output_is_terminal() and not as_json:
+            if show_draft and console.output.is_terminal and not as_json:
                 print_legend()
             reply = _stream(engine, tokens, reply_options, interrupted, silent=as_json, show_draft=show_draft)
             if as_json:

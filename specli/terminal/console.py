@@ -44,11 +44,6 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
-def output_is_terminal() -> bool:
-    """Whether standard output is a terminal."""
-    return output.is_terminal
-
-
 def write(text: str) -> None:
     """Write generated text at once; on a terminal without commands to it."""
     sys.stdout.write(visible(text) if output.is_terminal else text)

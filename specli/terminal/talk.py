@@ -119,7 +119,7 @@ class Chat:
         seed = None if self.options.seed is None else self.options.seed + self._replies
         with self._interrupts, line_editor.quiet_keys():
             events = self.engine.reply(tokens, replace(self.options, seed=seed), interrupted=self._interrupts)
-            if self._markdown and console.output_is_terminal():
+            if self._markdown and console.output.is_terminal:
                 return stream_reply(events, MarkdownReply())
             return stream_reply(events, PlainReply(show_draft=self._show_draft, dim_thoughts=True))
 
