@@ -11,13 +11,13 @@ import argparse
 from dataclasses import replace
 
 from specli.decoding.sampling import SamplingOptions
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import ReplyOptions
 from specli.evaluation.prompts import load_prompts
 from specli.evaluation.summary import bootstrap_median
-from specli.library.files import Silent, ensure_file
-from specli.library.registry import load_registry
 from specli.llama.model import LoadOptions
-from specli.reply import ReplyOptions
+from specli.models.files import Silent, ensure_file
+from specli.models.registry import load_registry
 
 
 def speed(engine: Engine, prompt: list[int], options: ReplyOptions) -> float:

@@ -12,9 +12,9 @@ import argparse
 
 import numpy as np
 
-from specli.library.files import Silent, ensure_file
-from specli.library.registry import load_registry
 from specli.llama.model import LlamaModel, LoadOptions
+from specli.models.files import Silent, ensure_file
+from specli.models.registry import load_registry
 
 CONTEXTS = (100, 245, 500, 1010)  # the cache grows in steps of 256 places
 PASS_SIZES = (1, 2, 3, 5, 8, 9, 17, 32)

@@ -18,14 +18,14 @@ from specli.decoding.loop import LoopOptions, decode
 from specli.decoding.metrics import Metrics
 from specli.decoding.sampling import Distribution, SamplingOptions
 from specli.decoding.verification import make_verifier
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import ReplyOptions
 from specli.evaluation.identity import GreedyRun, compare_runs, greedy_run
 from specli.evaluation.prompts import Prompt, builtin_prompts
-from specli.library.files import Silent, ensure_file
-from specli.library.registry import load_registry
 from specli.llama.model import LoadOptions
 from specli.llama.text import Message
-from specli.reply import ReplyOptions
+from specli.models.files import Silent, ensure_file
+from specli.models.registry import load_registry
 
 KINDS = ("code", "edit", "explanation", "story", "maths")
 LENGTHS = (2, 4, 8)

@@ -14,12 +14,12 @@ from time import perf_counter
 import numpy as np
 
 from specli.decoding.sampling import SamplingOptions
-from specli.engine import Engine
-from specli.library.files import Silent, ensure_file
-from specli.library.registry import load_registry
+from specli.engine.engine import Engine
+from specli.engine.reply import Reply, ReplyOptions
 from specli.llama.binding import llama_cpp
 from specli.llama.model import LlamaModel
-from specli.reply import Reply, ReplyOptions
+from specli.models.files import Silent, ensure_file
+from specli.models.registry import load_registry
 
 PROMPT = "Write a Python function that reverses a linked list, and explain it."
 

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from specli.engine import Engine
+from specli.engine.engine import Engine
 from specli.evaluation.comparison import by_turns
 from specli.evaluation.prompts import load_prompts
-from specli.library.files import Silent, ensure_file
-from specli.library.registry import load_registry
 from specli.llama.model import LoadOptions
+from specli.models.files import Silent, ensure_file
+from specli.models.registry import load_registry
 
 FACTORS = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5)
 OWN = FACTORS.index(1.0)

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-from specli.library.files import Silent, ensure_file
-from specli.library.registry import load_registry
 from specli.llama.model import default_threads
+from specli.models.files import Silent, ensure_file
+from specli.models.registry import load_registry
 
 PROMPT = "Write a function that reverses a list in Python, and explain how it works in a sentence or two."
 

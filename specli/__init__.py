@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specli.engine import generate
-    from specli.reply import Piece, Reading, Reply, ReplyOptions
+    from specli.engine.engine import generate
+    from specli.engine.reply import Piece, Reading, Reply, ReplyOptions
 
 __all__ = ["Piece", "Reading", "Reply", "ReplyOptions", "generate"]
 __version__ = "0.1.0"
@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """Import the engine when it is first used: it brings llama.cpp with it."""
     if name in __all__:
-        from specli import engine
+        from specli.engine import engine
 
         return getattr(engine, name)
     raise AttributeError(f"module 'specli' has no attribute {name!r}")

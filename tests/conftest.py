@@ -15,8 +15,8 @@ for folder in ("decoding", "llama"):
 @pytest.fixture(scope="session")
 def model_file():
     """Return the file of a real model; the test is skipped when it was not fetched."""
-    from specli.library.files import find_file
-    from specli.library.registry import load_registry
+    from specli.models.files import find_file
+    from specli.models.registry import load_registry
 
     registry = load_registry()
     found = {name: find_file(entry) for name, entry in registry.models.items()}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from specli.decoding.sampling import SamplingOptions
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import Reply, ReplyOptions
 from specli.llama.model import LlamaModel, LoadOptions
-from specli.reply import Reply, ReplyOptions
 
 PROMPTS = {
     "code": "Write a Python function that merges two sorted lists.",

@@ -13,8 +13,8 @@ from specli.decoding.drafting import DraftModelDrafter
 from specli.decoding.loop import LoopOptions, decode
 from specli.decoding.metrics import Metrics
 from specli.decoding.sampling import SamplingOptions, distribution
-from specli.decoding.statistics import g_test
 from specli.decoding.verification import RULES, make_verifier
+from specli.evaluation.statistics import g_test
 from specli.llama.model import LlamaModel, LoadOptions
 
 PROMPT = [1, 5, 6, 7]

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import Reply, ReplyOptions
 from specli.errors import PromptError
 from specli.evaluation.prompts import Prompt
 from specli.llama.model import LlamaModel
-from specli.reply import Reply, ReplyOptions
 
 FIRST = 0  # the turn that is not timed
 LOOKUP = "lookup"  # stands for a draft model where drafts are only looked up

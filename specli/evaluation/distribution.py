@@ -24,7 +24,12 @@ import numpy as np
 
 from specli.decoding.drafting import LanguageModel
 from specli.decoding.sampling import Distribution, Floats, SamplingOptions, distribution
-from specli.decoding.statistics import (
+from specli.decoding.verification import Distributions, SeededVerifier, Verdict, Verifier
+from specli.engine.engine import Engine
+from specli.engine.reply import Piece, Reply, ReplyOptions
+from specli.errors import PromptError
+from specli.evaluation.prompts import Prompt
+from specli.evaluation.statistics import (
     TestResult,
     detectable_shift,
     detectable_variation,
@@ -33,11 +38,6 @@ from specli.decoding.statistics import (
     mean_test,
     uniformity_test,
 )
-from specli.decoding.verification import Distributions, SeededVerifier, Verdict, Verifier
-from specli.engine import Engine
-from specli.errors import PromptError
-from specli.evaluation.prompts import Prompt
-from specli.reply import Piece, Reply, ReplyOptions
 
 SIGNIFICANCE = 0.001  # of an audit as a whole: one in a thousand raises a false alarm
 BINS = 20

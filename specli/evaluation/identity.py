@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from specli.decoding.sampling import Floats, top_ids
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import Reply, ReplyOptions
 from specli.evaluation.prompts import Prompt
-from specli.reply import Reply, ReplyOptions
 
 # A swap is explained when it needs no more than this many times the largest change seen elsewhere: the places where
 # texts part are the extremes of the same noise.

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from specli.decoding.sampling import SamplingOptions
+from specli.engine.reply import ReplyOptions
 from specli.errors import OptionError
 from specli.evaluation.comparison import Arm, Plan, by_turns, make_arms
 from specli.evaluation.prompts import Prompt
 from specli.llama.model import LoadOptions
 from specli.llama.text import Message
-from specli.reply import ReplyOptions
 
 
 @dataclass(frozen=True, slots=True)

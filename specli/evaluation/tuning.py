@@ -14,9 +14,9 @@ from statistics import geometric_mean, median
 
 from specli.decoding.calibration import CostCurve
 from specli.decoding.metrics import Metrics
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import Reply, ReplyOptions
 from specli.evaluation.prompts import Prompt
-from specli.reply import Reply, ReplyOptions
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 _LONGEST = 8

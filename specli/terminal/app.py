@@ -14,13 +14,14 @@ import typer
 from specli import __version__
 from specli.errors import Interrupted, OptionError, SpecliError
 from specli.llama.binding import set_verbose
-from specli.terminal import console, models
-from specli.terminal.audit import audit
-from specli.terminal.chat import chat
-from specli.terminal.compare import compare
-from specli.terminal.complete import complete
-from specli.terminal.quantize import quantize
-from specli.terminal.tune import tune_pair
+from specli.terminal import console
+from specli.terminal.commands import models
+from specli.terminal.commands.audit import audit
+from specli.terminal.commands.chat import chat
+from specli.terminal.commands.compare import compare
+from specli.terminal.commands.complete import complete
+from specli.terminal.commands.quantize import quantize
+from specli.terminal.commands.tune import tune_pair
 
 app = typer.Typer(
     name="specli",

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.text import Text
 
-from specli.reply import Piece, Reading, Reply, ReplyEvent
+from specli.engine.reply import Piece, Reading, Reply, ReplyEvent
 from specli.terminal import console
 
 # Each kind differs by more than its colour.

@@ -10,7 +10,7 @@ import pytest
 
 from specli.decoding.calibration import CostCurve, measure_costs
 from specli.decoding.sampling import SamplingOptions
-from specli.engine import Engine
+from specli.engine.engine import Engine
 from specli.errors import JournalError, OptionError, PromptError
 from specli.evaluation.comparison import Arm, Measurement, Plan, by_turns, make_arms, measure, measurement_json
 from specli.evaluation.journal import Journal, read_journal

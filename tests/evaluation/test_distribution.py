@@ -12,9 +12,9 @@ from test_exactness import bonus_from_the_wrong_row, end_at_the_first_failure, s
 from tiny import write_tiny_model
 
 from specli.decoding.sampling import Distribution, SamplingOptions, distribution
-from specli.decoding.statistics import detectable_shift, detectable_variation, g_test, mean_test
 from specli.decoding.verification import RULES
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import ReplyOptions
 from specli.errors import PromptError
 from specli.evaluation.distribution import (
     REST,
@@ -28,9 +28,9 @@ from specli.evaluation.distribution import (
     teacher_forced,
 )
 from specli.evaluation.prompts import Prompt
+from specli.evaluation.statistics import detectable_shift, detectable_variation, g_test, mean_test
 from specli.llama.model import LlamaModel, LoadOptions
 from specli.llama.text import Message
-from specli.reply import ReplyOptions
 
 PROMPTS = [
     Prompt("own", f"own-{number}", (Message("user", text),)) for number, text in enumerate(("abc", "hello", "xy"))

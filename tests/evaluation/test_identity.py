@@ -6,7 +6,8 @@ import pytest
 
 from specli.decoding.sampling import Distribution
 from specli.decoding.verification import RULES, Verdict
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import ReplyOptions
 from specli.evaluation.identity import (
     Difference,
     GreedyRun,
@@ -20,7 +21,6 @@ from specli.evaluation.identity import (
 from specli.evaluation.prompts import Prompt
 from specli.llama.model import LlamaModel, LoadOptions
 from specli.llama.text import Message
-from specli.reply import ReplyOptions
 
 PROMPTS = [Prompt("own", f"own-{number}", (Message("user", text),)) for number, text in enumerate(("abc", "hello"))]
 

@@ -7,7 +7,8 @@ import pytest
 from specli.decoding.calibration import CostCurve
 from specli.decoding.metrics import Metrics
 from specli.decoding.sampling import SamplingOptions
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import ReplyOptions
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.tuning import (
     LENGTHS,
@@ -21,7 +22,6 @@ from specli.evaluation.tuning import (
 )
 from specli.llama.model import LlamaModel, LoadOptions
 from specli.llama.text import Message
-from specli.reply import ReplyOptions
 
 
 def counted(accepted: list[int], tested: list[int], **times) -> Metrics:

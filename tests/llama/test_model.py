@@ -10,11 +10,11 @@ import pytest
 from tiny import write_tiny_model
 
 from specli.decoding.sampling import SamplingOptions, distribution
-from specli.engine import Engine
+from specli.engine.engine import Engine
+from specli.engine.reply import Piece, ReplyOptions
 from specli.errors import DecodeError, Interrupted, ModelFileError, ModelLoadError, ModelUnsupportedError, OptionError
 from specli.llama.binding import llama_cpp
 from specli.llama.model import MAX_ROWS, LlamaModel, LoadOptions, default_threads, load_vocabulary
-from specli.reply import Piece, ReplyOptions
 
 TEXT = [1, *range(5, 37)]
 

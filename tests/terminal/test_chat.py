@@ -9,7 +9,7 @@ import re
 import pytest
 
 from specli.errors import OptionError
-from specli.terminal.slash import with_option
+from specli.terminal.chat.commands import with_option
 
 QUICK = ("-t", "1", "-n", "12", "--temp", "0", "-c", "512")
 
@@ -123,14 +123,14 @@ def test_commands(chat, tiny_home, tmp_path, monkeypatch):
                                              ("verification", "x"), ("max-tokens", "0"), ("seed", "-3"),
                                              ("logit-bias", "3")])  # fmt: skip
 def test_options_are_checked_like_flags(name, value):
-    from specli.reply import ReplyOptions
+    from specli.engine.reply import ReplyOptions
 
     with pytest.raises(OptionError, match=f"--{name} is"):
         with_option(ReplyOptions(), name, value)
 
 
 def test_options_are_set():
-    from specli.reply import ReplyOptions
+    from specli.engine.reply import ReplyOptions
 
     options = ReplyOptions()
     for name, value in (
@@ -242,7 +242,7 @@ def test_nothing_is_kept_when_nothing_is_to_be_kept(chat, tiny_home):
 
 
 def test_five_hundred_turns_need_no_more_memory(chat, tiny_home, monkeypatch):
-    import specli.terminal.talk as module
+    import specli.terminal.chat.state as module
 
     sizes = []
     real = module.Chat.answer

@@ -124,7 +124,7 @@ def test_resuming_with_another_model_is_refused(compare, tmp_path, tiny_home, ti
 
 
 def test_interrupting_keeps_and_prints_what_was_measured(compare, monkeypatch, tmp_path):
-    import specli.terminal.compare as module
+    import specli.terminal.commands.compare as module
 
     real = module.measure
 

@@ -83,7 +83,7 @@ def test_wrong_commands(specli):
 
 
 def test_a_bug_of_ours_is_not_hidden(specli, monkeypatch):
-    monkeypatch.setattr("specli.terminal.models.load_registry", lambda: 1 / 0)
+    monkeypatch.setattr("specli.terminal.commands.models.load_registry", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         specli("list")
 

@@ -1,0 +1,1 @@
+"""A loaded pair of models that answers prompts and conversations."""

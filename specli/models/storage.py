@@ -1,0 +1,120 @@
+"""What every source of model files needs: the folder of what was fetched, the check, and a way to tell how it goes.
+
+Knows this disk. Must not know the network, or which sources there are.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from platformdirs import user_cache_path
+
+from specli.errors import DownloadError
+from specli.models.registry import ModelEntry
+
+CHUNK = 1 << 20
+
+
+class Report(Protocol):
+    """How a fetch tells what it does."""
+
+    def say(self, message: str) -> None:
+        """Tell something that a person should know: a source that did not answer, a lock that is waited for."""
+
+    def progress(self, activity: str, done: int, total: int) -> None:
+        """Tell how many bytes of an activity are done; a total of 0 is one that nobody knows."""
+
+
+class Silent:
+    """Tells nothing."""
+
+    def say(self, message: str) -> None:
+        """Tell nothing."""
+
+    def progress(self, activity: str, done: int, total: int) -> None:
+        """Tell nothing."""
+
+
+def models_directory() -> Path:
+    """Return the folder of the files that specli keeps itself."""
+    home = os.environ.get("SPECLI_HOME")
+    return (Path(home) if home else user_cache_path("specli")) / "models"
+
+
+def file_stem(entry: ModelEntry) -> str:
+    """Return the name of a model as a part of file names."""
+    return entry.name.replace("/", "--").replace(":", "--")
+
+
+def own_path(entry: ModelEntry) -> Path:
+    """Return where specli keeps the file of a model when it does not lie elsewhere."""
+    return models_directory() / f"{file_stem(entry)}.gguf"
+
+
+def is_whole(path: Path, size: int | None) -> bool:
+    """Whether a file is there and, where that is known, as long as it must be."""
+    try:
+        return path.is_file() and size in (None, path.stat().st_size)
+    except OSError:
+        return False
+
+
+def check_file(entry: ModelEntry, path: Path, report: Report) -> None:
+    """Check size and digest of a file that was fetched; one that is not the right file is deleted.
+
+    Raises:
+        DownloadError: it is not the file that was asked for.
+    """
+    size = path.stat().st_size
+    if entry.bytes not in (None, size):
+        path.unlink()
+        raise DownloadError(f"delivered {size} bytes instead of {entry.bytes}; the file was deleted")
+    if entry.sha256 is None:
+        return
+    digest, done = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(8 * CHUNK):
+            digest.update(chunk)
+            done += len(chunk)
+            report.progress(f"Checking {entry.name}", done, size)
+    if digest.hexdigest() != entry.sha256:
+        path.unlink()
+        found, expected = digest.hexdigest()[:16], entry.sha256[:16]
+        raise DownloadError(f"delivered a file with sha256 {found}… instead of {expected}…; it was deleted")
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Fail now rather than after an hour when a folder's disk has too little room.
+
+    Raises:
+        OSError: it has fewer bytes free than are needed.
+    """
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OSError(errno.ENOSPC, f"{needed / 1e6:.1f} MB are needed and {free / 1e6:.1f} MB are free", str(folder))
+
+
+@contextmanager
+def explained_disk_errors(folder: Path, variable: str) -> Iterator[None]:
+    """Turn what the disk refuses into one sentence; the hint names the variable that chooses another folder.
+
+    Raises:
+        DownloadError: the disk is full, or something cannot be written or read.
+    """
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise DownloadError(
+            f"cannot write to {error.filename or folder}: {error.strerror or error}.",
+            f"Free some space, or set {variable} to a folder on another disk."
+            if full
+            else f"Check its permissions, or set {variable} to a folder of your own.",
+        ) from None

@@ -1,0 +1,1 @@
+"""What specli keeps on disk between runs: sessions, costs, experience."""

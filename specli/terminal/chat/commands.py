@@ -1,0 +1,272 @@
+"""The slash commands of the chat.
+
+Knows commands and their arguments. Must not know how a reply is made or drawn.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from specli.decoding.sampling import SamplingOptions
+from specli.engine.reply import ReplyOptions
+from specli.errors import OptionError, PromptError
+from specli.state import sessions
+from specli.terminal import console, options
+from specli.terminal.chat import editor
+from specli.terminal.chat.state import Chat
+
+
+class Leave(Exception):
+    """The chat is over."""
+
+
+def run(chat: Chat, line: str) -> None:
+    """Run a command that was typed, slash included.
+
+    Raises:
+        SpecliError: there is no such command, or its argument cannot be used.
+        Leave: the chat is over.
+    """
+    name, _, argument = line.partition(" ")
+    if name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else "/help lists all commands; '//' begins a message with a slash."
+        raise OptionError(f"there is no command {name}.", hint)
+    action, usage, _ = COMMANDS[name]
+    if argument.strip() and not usage:
+        raise OptionError(f"{name} takes nothing, but was given {argument.strip()!r}.", "/help lists all commands.")
+    action(chat, argument.strip())
+
+
+def _help(chat: Chat, argument: str) -> None:
+    rows = [(f"{name} {usage}".strip(), text) for name, (_, usage, text) in COMMANDS.items()]
+    console.print_facts(rows)
+    console.print_line('Alt-Enter begins a new line, and so does Enter after an opening """. \'//\' sends a slash.')
+
+
+def _system(chat: Chat, argument: str) -> None:
+    if argument:
+        chat.happen({"type": "system", "content": "" if argument == "none" else argument})
+    console.note(f"System prompt: {chat.conversation.system or 'none'}")
+
+
+# Options that /set knows: name -> (where it is kept, how it is read).
+_SAMPLING: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "temp": ("temperature", float),
+    "top-k": ("top_k", int),
+    "top-p": ("top_p", float),
+    "min-p": ("min_p", float),
+    "repeat-penalty": ("repeat_penalty", float),
+    "frequency-penalty": ("frequency_penalty", float),
+    "presence-penalty": ("presence_penalty", float),
+    "repeat-last-n": ("repeat_last_n", int),
+    "logit-bias": ("logit_bias", lambda text: options.logit_biases(() if text == "none" else text.split())),
+}
+_REPLY: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "seed": ("seed", lambda text: None if int(text) == -1 else int(text)),
+    "max-tokens": ("max_tokens", lambda text: None if int(text) == -1 else int(text)),
+    "draft-length": ("draft_length", options.draft_length),
+    "drafter": ("drafter", str),
+    "draft-temp": ("draft_temperature", float),
+    "verification": ("verification", str),
+}
+
+
+def _set(chat: Chat, argument: str) -> None:
+    name, _, value = argument.partition(" ")
+    if not value.strip():
+        raise OptionError("/set needs a name and a value.", "For instance /set temp 0.5; /params shows all of them.")
+    chat.options = with_option(chat.options, name.removeprefix("--"), value.strip())
+    _params(chat, "")
+
+
+def with_option(reply: ReplyOptions, name: str, value: str) -> ReplyOptions:
+    """Return reply options with one of them changed, checked like the flag of that name.
+
+    Raises:
+        OptionError: there is no such option, or the value is out of its bounds.
+    """
+    known = {**_SAMPLING, **_REPLY}
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        raise OptionError(
+            f"/set knows no option {name!r}.", f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+        )
+    field, read = known[name]
+    try:
+        found = read(value)
+    except ValueError:
+        kind = "a number" if read is float else "a whole number"
+        raise OptionError(f"{name} is {value!r}, but must be {kind}.", "/params shows the present values.") from None
+    if name in _REPLY:
+        return replace(reply, **{field: found})
+    return replace(reply, sampling=replace(reply.sampling, **{field: found}))
+
+
+def _params(chat: Chat, argument: str) -> None:
+    sampling: SamplingOptions = chat.options.sampling
+    values = [(name, getattr(sampling, field)) for name, (field, _) in _SAMPLING.items()]
+    values += [(name, getattr(chat.options, field)) for name, (field, _) in _REPLY.items()]
+    console.print_line(", ".join(f"{name} {_shown(value)}" for name, value in values))
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "auto"
+    if isinstance(value, tuple):
+        return " ".join(f"{token}={'false' if bias == -math.inf else f'{bias:g}'}" for token, bias in value) or "none"
+    return str(value)
+
+
+def _draft(chat: Chat, argument: str) -> None:
+    if argument in ("on", "auto"):
+        chat.options = replace(chat.options, draft_length=None)
+    elif argument == "off":
+        chat.options = replace(chat.options, draft_length=0)
+    elif argument.lstrip("-").isdigit():
+        chat.options = replace(chat.options, draft_length=int(argument))
+    elif argument:
+        chat.use_draft(argument)
+    length = chat.options.draft_length
+    how = "auto" if length is None else "off" if length == 0 else f"{length} tokens"
+    console.note(f"Draft model: {chat.draft_name or 'none'}; drafts: {how}")
+
+
+def _stats(chat: Chat, argument: str) -> None:
+    if argument not in ("", "on", "off"):
+        raise OptionError(f"/stats is {argument!r}, but must be on or off.", "/stats off hides the line under replies.")
+    chat.show_stats = argument == "on" if argument else not chat.show_stats
+    console.note(f"Figures after a reply: {'on' if chat.show_stats else 'off'}")
+
+
+def _regen(chat: Chat, argument: str) -> None:
+    if not chat.conversation.turns:
+        raise OptionError("there is no reply to make again.", "Say something first.")
+    if not chat.conversation.awaits_reply:
+        chat.happen({"type": "retract"})
+    chat.answer()
+
+
+def _undo(chat: Chat, argument: str) -> None:
+    text = chat.conversation.last_user_text
+    if text is None:
+        raise OptionError("there is nothing to undo.", "/help lists all commands.")
+    chat.happen({"type": "undo"})
+    console.note(f"Taken back: {_short(text)}")
+
+
+def _edit(chat: Chat, argument: str) -> None:
+    text = editor.edit(argument)
+    if text.strip():
+        chat.say(text)
+
+
+def _edit_last(chat: Chat, argument: str) -> None:
+    before = chat.conversation.last_user_text
+    if before is None:
+        raise OptionError("there is no message to edit.", "/edit begins a new one.")
+    text = argument or editor.edit(before)
+    if text.strip():
+        chat.happen({"type": "undo"})
+        chat.say(text)
+
+
+def _save(chat: Chat, argument: str) -> None:
+    if not argument:
+        console.note(f"The session is kept in {chat.session.path}" if chat.session else "There is no session file.")
+        return
+    path = Path(argument).expanduser()
+    if path.exists():
+        raise OptionError(f"{path} exists already.", "Choose another name.")
+    parts = [f"# {message.role}\n\n{message.content}\n" for message in chat.conversation.messages]
+    try:
+        path.write_text("\n".join(parts), encoding="utf-8")
+    except OSError as error:
+        raise OptionError(f"cannot write {path}: {error.strerror}.", "Choose another name.") from None
+    console.note(f"Written to {path}")
+
+
+def _load(chat: Chat, argument: str) -> None:
+    chat.resume(sessions.session_path(argument or None))
+
+
+def _sessions(chat: Chat, argument: str) -> None:
+    found = sessions.list_sessions()
+    if not found:
+        console.note("There is no session yet.")
+        return
+    columns = [("name", False), ("changed", False), ("model", False), ("first words", False)]
+    rows = [(one.name, one.changed.strftime("%Y-%m-%d %H:%M"), one.model, one.first_words) for one in found[:20]]
+    console.print_table(columns, rows)
+
+
+def _read(chat: Chat, argument: str) -> None:
+    if not argument:
+        raise OptionError("/read needs a file.", "For instance /read notes.txt; it goes before your next message.")
+    path = Path(argument).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise PromptError(f"cannot read {path}: {error.strerror}.", "Check the path.") from None
+    except UnicodeDecodeError as error:
+        raise PromptError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
+    chat.attached.append(text.rstrip("\n"))
+    tokens = len(chat.engine.target.vocabulary.tokenize(text, add_special=False, parse_special=False))
+    console.note(f"{path.name}, {tokens} tokens, goes before your next message.")
+
+
+def _copy(chat: Chat, argument: str) -> None:
+    text = chat.conversation.last_reply
+    if text is None:
+        raise OptionError("there is no reply to copy.", "Say something first.")
+    for command in (["pbcopy"], ["wl-copy"], ["xclip", "-selection", "clipboard"], ["clip.exe"]):
+        if shutil.which(command[0]):
+            done = subprocess.run(command, input=text.encode(), check=False, stderr=subprocess.DEVNULL)
+            if done.returncode == 0:
+                console.note("Copied.")
+                return
+    raise OptionError("no program was found that can copy.", "Install wl-copy or xclip, or use /save FILE.md.")
+
+
+def _clear(chat: Chat, argument: str) -> None:
+    chat.happen({"type": "clear"})
+    console.note("The conversation is empty.")
+
+
+def _exit(chat: Chat, argument: str) -> None:
+    raise Leave
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 50 else line[:49] + "…"
+
+
+Command = tuple[Callable[[Chat, str], None], str, str]
+
+COMMANDS: dict[str, Command] = {
+    "/help": (_help, "", "List the commands."),
+    "/system": (_system, "[TEXT|none]", "Set the system prompt, or show it."),
+    "/set": (_set, "NAME VALUE", "Change an option of sampling or drafting, named like its flag."),
+    "/params": (_params, "", "Show the options."),
+    "/draft": (_draft, "[on|off|N|MODEL]", "Draft or not, how many tokens, with which model."),
+    "/stats": (_stats, "[on|off]", "Figures after each reply."),
+    "/regen": (_regen, "", "Make the last reply again."),
+    "/undo": (_undo, "", "Take back your last message and its reply."),
+    "/edit": (_edit, "[TEXT]", "Write a message in $EDITOR."),
+    "/edit-last": (_edit_last, "[TEXT]", "Change your last message and send it again."),
+    "/read": (_read, "FILE", "Put a file before your next message."),
+    "/save": (_save, "FILE.md", "Write the conversation as Markdown."),
+    "/load": (_load, "[NAME]", "Go on with a session, the latest if not named."),
+    "/sessions": (_sessions, "", "List the sessions."),
+    "/copy": (_copy, "", "Copy the last reply."),
+    "/clear": (_clear, "", "Forget the conversation."),
+    "/exit": (_exit, "", "Leave; so does Ctrl-D."),
+}

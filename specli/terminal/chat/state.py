@@ -1,0 +1,249 @@
+"""A conversation on the terminal: what is said and answered, shown and kept.
+
+Knows a loaded pair, a session and the context's limits. Must not know commands, or where a message was typed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+
+from specli.engine.conversation import Conversation, Event
+from specli.engine.engine import Engine, load_models
+from specli.engine.reply import Reply, ReplyOptions
+from specli.errors import ContextFullError, SpecliError
+from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.text import Message
+from specli.models.registry import load_registry
+from specli.state import sessions
+from specli.state.sessions import Session
+from specli.terminal import console
+from specli.terminal.chat import editor
+from specli.terminal.commands.models import model_path
+from specli.terminal.interrupts import Interrupts
+from specli.terminal.reply_view import MarkdownReply, PlainReply, stream_reply
+
+_WARN_SHARE = 0.8  # of the context
+_LEAST_REPLY = 256  # tokens that must be free for a reply
+
+
+class OnFull(StrEnum):
+    """What happens when the context is full."""
+
+    ASK = "ask"
+    DROP = "drop"
+    STOP = "stop"
+
+
+class Chat:
+    """A conversation with a loaded pair: what is said and answered, shown and kept."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        reply_options: ReplyOptions,
+        interrupts: Interrupts,
+        *,
+        target_name: str,
+        draft_name: str | None,
+        draft_load: LoadOptions,
+        session: Session | None,
+        on_full: OnFull,
+        show_draft: bool = False,
+        markdown: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.options = reply_options
+        self.conversation = Conversation()
+        self.session = session
+        self.target_name, self.draft_name = target_name, draft_name
+        self.attached: list[str] = []  # files to put before the next message
+        self.show_stats = True
+        self._interrupts = interrupts
+        self._draft_load = draft_load
+        self._on_full = on_full
+        self._show_draft, self._markdown = show_draft, markdown
+        self._replies = 0
+
+    def happen(self, event: Event) -> None:
+        """Let an event happen, and keep it on disk."""
+        if self.session is not None:
+            self.session.add(event)
+        self.conversation.apply(event)
+
+    def say(self, text: str) -> None:
+        """Send a message and answer it."""
+        content = "\n\n".join([*self.attached, text])
+        self._require_fit([Message("user", content)])
+        self.attached.clear()
+        self.happen({"type": "user", "content": content})
+        self.answer()
+
+    def answer(self) -> None:
+        """Answer the last message."""
+        tokens = self._fitting_prompt()
+        if tokens is None:
+            return
+        reply = self._generate(tokens)
+        self._replies += 1
+        if reply.finish_reason == "interrupt" and not reply.tokens:
+            console.note("Stopped before the first token. /regen answers your message.")
+            return
+        ended = [token for token in reply.tokens if token not in self.engine.target.end_tokens]
+        self.conversation.tokens = [*tokens, *ended]
+        event = {
+            "type": "assistant",
+            "content": reply.text,
+            "tokens": ended,
+            "finish_reason": reply.finish_reason,
+            "seed": reply.seed,
+        }
+        self.happen(event)
+        if self.show_stats:
+            console.print_stats(reply.metrics)
+        if reply.finish_reason == "interrupt":
+            console.note("Stopped; what was said so far stays in the conversation. /regen tries again.")
+        elif reply.finish_reason == "context":
+            console.warn(
+                f"the reply ended because the context of {self.engine.target.n_context} tokens is full.",
+                "/clear begins anew; a larger context, -c N, holds more.",
+            )
+        else:
+            if reply.finish_reason == "length":
+                console.note(f"Cut at {len(reply.tokens)} tokens; /set max-tokens N allows more.")
+            self._warn_when_nearly_full(len(tokens) + len(reply.tokens))
+
+    def _generate(self, tokens: list[int]) -> Reply:
+        seed = None if self.options.seed is None else self.options.seed + self._replies
+        with self._interrupts, editor.quiet_keys():
+            events = self.engine.reply(tokens, replace(self.options, seed=seed), interrupted=self._interrupts)
+            if self._markdown and console.output.is_terminal:
+                return stream_reply(events, MarkdownReply())
+            return stream_reply(events, PlainReply(show_draft=self._show_draft, dim_thoughts=True))
+
+    def prompt(self, messages: Sequence[Message], known: Sequence[int]) -> list[int]:
+        """Return the tokens of messages, keeping known ones."""
+        return self.engine.conversation(messages, known=known)
+
+    def _fitting_prompt(self) -> list[int] | None:
+        """Return the prompt, after making room for a reply if there is none; None when the user would rather stop."""
+        while True:
+            tokens = self.prompt(self.conversation.messages, self.conversation.tokens)
+            room = self.engine.target.n_context - len(tokens)
+            if room >= self._reserve():
+                return tokens
+            oldest = self.conversation.oldest_exchange()
+            console.warn(
+                f"the conversation has {len(tokens)} tokens, and {self._reserve()} for a reply do not fit in a context "
+                f"of {self.engine.target.n_context}.",
+                "A larger context, -c N, holds more.",
+            )
+            choice = self._choose(oldest)
+            if choice == OnFull.STOP:
+                if not sys.stdin.isatty():
+                    raise ContextFullError("the context is full.", "--on-full drop forgets the oldest messages.")
+                self.happen({"type": "undo"})
+                return None
+            if choice == "clear":
+                last = self.conversation.turns[-1].content
+                self.happen({"type": "clear"})
+                self.happen({"type": "user", "content": last})
+                continue
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Drop the oldest exchanges until a third of the context is free: what stays must be read anew each time."""
+        room = 0
+        while room < self.engine.target.n_context // 3 and (oldest := self.conversation.oldest_exchange()):
+            first = " ".join(oldest[0].content.split())[:60]
+            console.note(f"Dropped the oldest message and its reply: {first}")
+            self.happen({"type": "drop", "count": len(oldest)})
+            room = self.engine.target.n_context - len(self.prompt(self.conversation.messages, []))
+
+    def _choose(self, oldest: list[Message]) -> str:
+        if not oldest:
+            return OnFull.STOP
+        if self._on_full != OnFull.ASK or not sys.stdin.isatty():
+            return OnFull.DROP if self._on_full == OnFull.DROP else OnFull.STOP
+        answers = {"d": OnFull.DROP.value, "c": "clear", "s": OnFull.STOP.value}
+        while True:
+            try:
+                answer = input("[d]rop the oldest messages and replies, [c]lear all before this one, or [s]top? ")
+            except (EOFError, KeyboardInterrupt):
+                return OnFull.STOP
+            if answer[:1].lower() in answers:
+                return answers[answer[:1].lower()]
+
+    def _reserve(self) -> int:
+        most = min(_LEAST_REPLY, self.engine.target.n_context // 4)
+        return min(most, self.options.max_tokens or most)
+
+    def _require_fit(self, messages: list[Message]) -> None:
+        system = [Message("system", self.conversation.system)] if self.conversation.system else []
+        count = len(self.prompt([*system, *messages], []))
+        if count + self._reserve() > self.engine.target.n_context:
+            raise ContextFullError(
+                f"the message has {count} tokens, and {self._reserve()} for a reply do not fit in a context of "
+                f"{self.engine.target.n_context}.",
+                f"A larger context holds more: -c {2 * count}.",
+            )
+
+    def _warn_when_nearly_full(self, used: int) -> None:
+        if used > _WARN_SHARE * self.engine.target.n_context:
+            console.note(
+                f"{used} of {self.engine.target.n_context} tokens of the context are used; when it is full, the oldest "
+                "messages must go."
+            )
+
+    def resume(self, path: Path) -> None:
+        """Go on with a session from disk.
+
+        Raises:
+            SessionError: it cannot be read.
+        """
+        events, damaged = sessions.read_events(path)
+        conversation = Conversation()
+        for event in events:
+            conversation.apply(event, self.prompt)
+        self.conversation = conversation
+        self._replies = sum(event["type"] == "assistant" for event in events)
+        self.session = Session(path, {})
+        if damaged:
+            console.warn(f"{damaged} damaged lines of {path.name} were skipped.", "The rest is complete.")
+        if events[0].get("model") != self.target_name:
+            console.note(f"The session was begun with {events[0].get('model')}.")
+        for turn in conversation.turns[-2:]:
+            console.print_turn(turn.role, turn.content)
+        count = len(conversation.turns)
+        console.note(f"Resumed {path.stem}: {count} messages" + (
+            "; the last one has no reply, /regen makes one." if conversation.awaits_reply else "."
+        ))  # fmt: skip
+
+    def use_draft(self, name: str) -> None:
+        """Draft with another model.
+
+        Raises:
+            SpecliError: it cannot be found or loaded, or cannot serve the target.
+        """
+        draft: LlamaModel | None = None
+        draft_name: str | None = None
+        if name != "none":
+            entry = load_registry().find(name)
+            path, draft_name = model_path(entry), entry.name
+            with self._interrupts, console.waiting(f"Loading {path.name}"):
+                draft = load_models([(path, self._draft_load)], interrupted=self._interrupts)[0]
+        before = self.engine.draft
+        try:
+            self.engine.use_draft(draft)
+        except SpecliError:
+            if draft is not None:
+                draft.close()
+            raise
+        if before is not None:
+            before.close()
+        self.draft_name = draft_name
+        if self.options.draft_length == 0:
+            self.options = replace(self.options, draft_length=None)

@@ -1,0 +1,207 @@
+"""`specli list`, `show`, `pull` and `check`; and choosing the pair that a generating command uses.
+
+Knows the library and what a model file says. Must not know how to decode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from specli.errors import PairError
+from specli.llama.gguf import read_gguf
+from specli.llama.model import GPU_REBUILD_HINT, LoadOptions, has_gpu_backend, load_vocabulary
+from specli.llama.pairing import PairReport, check_pair
+from specli.models import files
+from specli.models.registry import ModelEntry, Registry, load_registry, user_registry_path
+from specli.terminal import console, options
+
+ModelArgument = Annotated[
+    str, typer.Argument(help="A name of 'specli list', a .gguf file, or user/repository[:quant].", metavar="MODEL")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The files that a command works with, and the names to show for them."""
+
+    target: Path
+    draft: Path | None
+    target_name: str
+    draft_name: str | None
+    draft_unknown: bool = False  # nobody named a draft model, and none is known for the target
+
+
+def choose_pair(model: str | None, draft_model: str | None) -> Pair:
+    """Find the target and its draft model, and fetch what is not on this disk.
+
+    Raises:
+        SpecliError: a model is unknown or cannot be fetched.
+    """
+    registry = load_registry()
+    target = registry.find(model or registry.default_target)
+    name = draft_model or target.draft
+    draft = registry.find(name) if name not in (None, "none") else None
+    draft_path = model_path(draft) if draft else None
+    return Pair(model_path(target), draft_path, target.name, draft.name if draft else None, draft_unknown=name is None)
+
+
+def load_options(
+    context: int | None,
+    batch: int,
+    threads: int | None,
+    gpu_layers: int | None,
+    draft_gpu_layers: int | None,
+    *,
+    exact: bool,
+) -> tuple[LoadOptions, LoadOptions]:
+    """Return how target and draft model are loaded; warn when layers are asked onto a GPU that cannot be used.
+
+    Raises:
+        OptionError: a value is out of its bounds.
+    """
+    target = LoadOptions(context, batch, threads, gpu_layers, exact)
+    draft = LoadOptions(context, batch, threads, draft_gpu_layers)
+    if (gpu_layers or draft_gpu_layers) and not has_gpu_backend():
+        flag, value = ("--gpu-layers", gpu_layers) if gpu_layers else ("--draft-gpu-layers", draft_gpu_layers)
+        console.warn(f"{flag} is {value}, but this llama.cpp was built without a GPU backend.", GPU_REBUILD_HINT)
+    return target, draft
+
+
+def model_path(entry: ModelEntry) -> Path:
+    """Return the file of a model, which is fetched if it is not on this disk.
+
+    Raises:
+        SpecliError: it cannot be fetched.
+    """
+    found = files.find_file(entry)
+    if found is not None:
+        return found
+    with console.FetchReport() as report:
+        return files.fetch_file(entry, report)
+
+
+def pull(model: ModelArgument, quiet: options.Quiet = False, verbose: options.Verbose = 0) -> None:
+    """Fetch a model, checked and whole, or say where it is.
+
+    Example:
+        specli pull smollm2-135m
+    """
+    entry = load_registry().find(model)
+    found = files.find_file(entry)
+    if found is not None:
+        console.note(f"{entry.name} is here already.")
+    console.print_line(str(found or model_path(entry)))
+
+
+def list_models(as_json: options.Json = False, verbose: options.Verbose = 0) -> None:
+    """List the models that have names, and which of them are on this disk."""
+    registry = load_registry()
+    found = {entry.name: files.find_file(entry) for entry in registry.models.values()}
+    if as_json:
+        console.print_json([_entry_json(entry, registry, found[entry.name]) for entry in registry.models.values()])
+        return
+    rows = []
+    for entry in registry.models.values():
+        path = found[entry.name]
+        size = entry.bytes or (path.stat().st_size if path else None)
+        name = f"{entry.name} (default)" if entry.name == registry.default_target else entry.name
+        where = "here" if path else "missing" if entry.path else "not fetched"
+        rows.append((name, console.bytes_text(size), where, entry.draft or "", entry.license))
+    columns = [("name", False), ("size", True), ("file", False), ("draft model", False), ("license", False)]
+    console.print_table(columns, rows)
+    console.note(f"Models of your own: {user_registry_path()}")
+
+
+def _entry_json(entry: ModelEntry, registry: Registry, path: Path | None) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "description": entry.description,
+        "license": entry.license,
+        "bytes": entry.bytes,
+        "sha256": entry.sha256,
+        "draft_model": entry.draft,
+        "default": entry.name == registry.default_target,
+        "path": str(path) if path else None,
+    }
+
+
+def show(model: ModelArgument, as_json: options.Json = False, verbose: options.Verbose = 0) -> None:
+    """Show what a model file says about itself.
+
+    Example:
+        specli show qwen2.5-coder-1.5b
+    """
+    entry = load_registry().find(model)
+    file = read_gguf(model_path(entry))
+    template = file.metadata.get("tokenizer.chat_template")
+    tokens = file.metadata.get("tokenizer.ggml.tokens")
+    facts: dict[str, Any] = {
+        "name": entry.name,
+        "path": str(file.path),
+        "bytes": file.size,
+        "title": file.metadata.get("general.name"),
+        "architecture": file.architecture,
+        "parameters": file.parameters,
+        "quantisation": file.quantisation,
+        "tensor_kinds": list(file.tensor_kinds),
+        "context_length": file.value("context_length"),
+        "sliding_window": file.value("attention.sliding_window"),
+        "embedding_length": file.value("embedding_length"),
+        "layers": file.value("block_count"),
+        "vocabulary": tokens,
+        "vocabulary_type": file.metadata.get("tokenizer.ggml.model"),
+        "template": template,
+        "license": entry.license or file.metadata.get("general.license"),
+        "draft_model": entry.draft,
+    }
+    if as_json:
+        console.print_json(facts)
+        return
+    facts["bytes"] = console.bytes_text(file.size)
+    facts["parameters"] = f"{file.parameters:,}"
+    facts["tensor_kinds"] = ", ".join(file.tensor_kinds)
+    facts["template"] = f"yes, {len(template)} characters ('--json' shows it)" if template else "none"
+    console.print_facts([(name.replace("_", " "), str(value)) for name, value in facts.items() if value is not None])
+
+
+def check(
+    target: Annotated[str, typer.Argument(help="Target model.", metavar="TARGET")],
+    draft: Annotated[str, typer.Argument(help="Draft model.", metavar="DRAFT")],
+    as_json: options.Json = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Check whether a draft model can serve a target model; exit 1 when it cannot.
+
+    Example:
+        specli check qwen2.5-coder-1.5b qwen2.5-coder-0.5b
+    """
+    registry = load_registry()
+    entries = registry.find(target), registry.find(draft)
+    report = check_pair(*(load_vocabulary(model_path(entry)) for entry in entries))
+    if as_json:
+        console.print_json(_report_json(report, *entries))
+        if not report.compatible:
+            raise typer.Exit(PairError.exit_code)
+        return
+    if not report.compatible:
+        raise PairError(
+            f"{entries[1].name} cannot draft for {entries[0].name}: " + "; ".join(report.problems) + ".",
+            "A draft model must come from the same family as its target.",
+        )
+    console.print_line(f"{entries[1].name} can draft for {entries[0].name}: {report.shared_tokens} tokens in common.")
+
+
+def _report_json(report: PairReport, target: ModelEntry, draft: ModelEntry) -> dict[str, Any]:
+    return {
+        "target": target.name,
+        "draft": draft.name,
+        "compatible": report.compatible,
+        "problems": list(report.problems),
+        "shared_tokens": report.shared_tokens,
+        "target_tokens": report.target_tokens,
+        "draft_tokens": report.draft_tokens,
+    }
