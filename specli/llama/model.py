@@ -87,6 +87,15 @@ def on_gpu(options: LoadOptions | None) -> bool:
     return has_gpu_backend() and (options is None or options.gpu_layers != 0)
 
 
+def runs_on_amx() -> bool:
+    """Whether llama.cpp would use Intel's matrix tiles, in which its kernels can end the process.
+
+    The compiler may leave the tiles' configuration unwritten (llama.cpp issue 20824), and the first pass of two rows
+    then is a segmentation fault. Models are loaded without repacked weights there, which is the only switch there is.
+    """
+    return b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info()
+
+
 def planned_context(file: GgufFile, options: LoadOptions | None) -> int:
     """Return how many tokens the cache will hold, before llama.cpp rounds it up."""
     if options is not None and options.context is not None:
@@ -149,6 +158,8 @@ class LlamaModel:
         parameters = llama_cpp.llama_model_default_params()
         if options.gpu_layers is not None:
             parameters.n_gpu_layers = options.gpu_layers
+        if runs_on_amx():
+            parameters.use_extra_bufts = False
         if options.exact:
             # Kernels that depend on the number of rows: repacked weights, and tiles for eight rows and more. The
             # variable is read once in the life of the process.
