@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from specli.decoding.sampling import SamplingOptions
+from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.evaluation.prompts import load_prompts
 from specli.evaluation.summary import bootstrap_median
-from specli.llama.model import LoadOptions
+from specli.llama.options import LoadOptions
 from specli.models.files import Silent, ensure_file
 from specli.models.registry import load_registry
 
@@ -38,7 +38,7 @@ def main() -> None:
     ratios: dict[int, list[float]] = {0: [], 4: []}
     # Exact mode first: a switch of llama.cpp is read once in the life of a process, and it changes passes of eight rows
     # and more, which are not measured here.
-    with Engine.load(*files, replace(load, exact=True), load) as exact, Engine.load(*files, load) as fast:
+    with Engine.load(*files, replace(load, exact=True)) as exact, Engine.load(*files, load) as fast:
         for prompt in load_prompts("builtin:code,explanation,story")[::4]:
             tokens = fast.conversation(prompt.messages)
             for turn in range(arguments.turns + 1):

@@ -12,7 +12,8 @@ import argparse
 
 import numpy as np
 
-from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 from specli.models.files import Silent, ensure_file
 from specli.models.registry import load_registry
 

@@ -16,13 +16,14 @@ from dataclasses import replace
 from specli.decoding.drafting import Draft
 from specli.decoding.loop import LoopOptions, decode
 from specli.decoding.metrics import Metrics
-from specli.decoding.sampling import Distribution, SamplingOptions
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import Distribution
 from specli.decoding.verification import make_verifier
 from specli.engine.engine import Engine
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.evaluation.identity import GreedyRun, compare_runs, greedy_run
 from specli.evaluation.prompts import Prompt, builtin_prompts
-from specli.llama.model import LoadOptions
+from specli.llama.options import LoadOptions
 from specli.llama.text import Message
 from specli.models.files import Silent, ensure_file
 from specli.models.registry import load_registry
@@ -101,7 +102,7 @@ def main() -> None:
     for threads in (int(number) for number in arguments.threads.split(",")):
         load = LoadOptions(context=2048, threads=threads)
         differing: dict[str, int] = {}
-        with Engine.load(*files, replace(load, exact=True), load) as engine:
+        with Engine.load(*files, replace(load, exact=True)) as engine:
             for name, prompt in chosen_prompts(engine, arguments.prompts):
                 options = ReplyOptions(GREEDY, max_tokens=arguments.tokens, ignore_eos=True)
                 plain = greedy_run(engine, prompt, replace(options, draft_length=0))

@@ -29,13 +29,14 @@ from pathlib import Path
 
 import numpy as np
 
-from specli.decoding.sampling import SamplingOptions
+from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.evaluation.comparison import by_turns
 from specli.evaluation.prompts import Prompt, load_prompts
 from specli.evaluation.summary import Interval, bootstrap_mean_of_classes, bootstrap_median
-from specli.llama.model import LoadOptions, default_threads
+from specli.llama.model import default_threads
+from specli.llama.options import LoadOptions
 from specli.llama.text import render_template
 from specli.models.files import Silent, ensure_file
 from specli.models.registry import load_registry

@@ -13,9 +13,10 @@ from time import perf_counter
 
 import numpy as np
 
-from specli.decoding.sampling import SamplingOptions
+from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
-from specli.engine.reply import Reply, ReplyOptions
+from specli.engine.options import ReplyOptions
+from specli.engine.reply import Reply
 from specli.llama.binding import llama_cpp
 from specli.llama.model import LlamaModel
 from specli.models.files import Silent, ensure_file
@@ -58,7 +59,7 @@ def bare_loop(model: LlamaModel, prompt: list[int], count: int) -> tuple[list[in
         tokens.append(token)
     seconds = perf_counter() - started
     llama_cpp.llama_batch_free(batch)
-    model.n_past = position
+    model.tokens += [prompt[-1], *tokens[:-1]]  # what went past the model
     return tokens, seconds
 
 

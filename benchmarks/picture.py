@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 import specli
-from specli.decoding.sampling import SamplingOptions
+from specli.decoding.options import SamplingOptions
 from specli.terminal.console import stats_line
 from specli.terminal.reply_view import ORIGIN_STYLES
 
@@ -30,8 +30,7 @@ def main() -> None:
         if isinstance(event, specli.Piece):
             text.append(event.text, style=ORIGIN_STYLES[event.origin][0])
         elif isinstance(event, specli.Reply):
-            text.append(event.tail)
-            stats = stats_line(event.metrics)
+            stats = f"{stats_line(event.metrics)} · seed {event.seed}"
     console.print(Text(f'$ specli complete --show-draft --draft-length 4 "{PROMPT}"', style="bold"))
     console.print(Text("  ").join(legend))
     console.print(text)

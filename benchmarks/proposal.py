@@ -22,7 +22,7 @@ import numpy as np
 from specli.engine.engine import Engine
 from specli.evaluation.comparison import by_turns
 from specli.evaluation.prompts import load_prompts
-from specli.llama.model import LoadOptions
+from specli.llama.options import LoadOptions
 from specli.models.files import Silent, ensure_file
 from specli.models.registry import load_registry
 

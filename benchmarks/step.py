@@ -16,7 +16,8 @@ from time import perf_counter
 import numpy as np
 
 from specli.decoding.loop import _TargetRows
-from specli.decoding.sampling import SamplingOptions, confidence, distribution
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import confidence, distribution
 from specli.decoding.verification import make_verifier
 
 SAMPLINGS = {

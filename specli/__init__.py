@@ -1,24 +1,71 @@
-"""specli: faster answers from GGUF models by speculative decoding, without changing what they say.
+"""Faster answers from GGUF models by speculative decoding, without changing what they say.
 
-For scripts: `specli.generate(prompt, ...)` yields `Reading`, `Piece` and at last `Reply` events.
+    with specli.load("qwen2.5-coder-1.5b") as engine:
+        reply = engine.complete("Name three rivers.", temperature=0, max_tokens=64)
+
+docs/python.md shows the rest.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from specli.engine.engine import generate
-    from specli.engine.reply import Piece, Reading, Reply, ReplyOptions
+from specli.errors import SpecliError
 
-__all__ = ["Piece", "Reading", "Reply", "ReplyOptions", "generate"]
+if TYPE_CHECKING:
+    from specli.decoding.loop import PromptProgress
+    from specli.decoding.metrics import Metrics
+    from specli.decoding.options import SamplingOptions
+    from specli.decoding.sampling import Distribution
+    from specli.decoding.verification import verify
+    from specli.engine.engine import Engine
+    from specli.engine.loading import generate, load
+    from specli.engine.options import ReplyOptions
+    from specli.engine.reply import Piece, Reply, ReplyStream
+    from specli.llama.options import LoadOptions
+    from specli.llama.text import Message
+
 __version__ = "0.1.0"
+
+# Imported when first used: numpy and llama.cpp take longer to load than most of what a command line is asked.
+_HOMES = {
+    "Distribution": "decoding.sampling",
+    "Engine": "engine.engine",
+    "LoadOptions": "llama.options",
+    "Message": "llama.text",
+    "Metrics": "decoding.metrics",
+    "Piece": "engine.reply",
+    "PromptProgress": "decoding.loop",
+    "Reply": "engine.reply",
+    "ReplyOptions": "engine.options",
+    "ReplyStream": "engine.reply",
+    "SamplingOptions": "decoding.options",
+    "generate": "engine.loading",
+    "load": "engine.loading",
+    "verify": "decoding.verification",
+}
+__all__ = [
+    "Distribution",
+    "Engine",
+    "LoadOptions",
+    "Message",
+    "Metrics",
+    "Piece",
+    "PromptProgress",
+    "Reply",
+    "ReplyOptions",
+    "ReplyStream",
+    "SamplingOptions",
+    "SpecliError",
+    "generate",
+    "load",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the engine when it is first used: it brings llama.cpp with it."""
-    if name in __all__:
-        from specli.engine import engine
-
-        return getattr(engine, name)
+    """Import a public name from its home."""
+    if name in _HOMES:
+        return getattr(import_module(f"specli.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'specli' has no attribute {name!r}")

@@ -1,8 +1,8 @@
 """What can go wrong in the user's world, as one tree.
 
-Every error is one sentence that names the value and the bound, and one hint that names a next step.
-They are turned into a message and an exit code in one place, `specli.terminal.app`. A broken rule of
-our own code is an `assert` instead, and is never caught.
+Every error is one sentence that names the value and the bound, and one hint that names a next step. Options are named
+as in Python, in backquotes; the command line writes the flag instead, and turns an error into an exit code, in
+`specli.terminal.app`. A broken rule of our own code is an `assert` instead, and is never caught.
 
     SpecliError                exit 1
     ├── OptionError            exit 2   an option or argument has a value that cannot be used
@@ -30,14 +30,21 @@ CHECK_FAILED = 3  # the exit code of a command that worked and found what it was
 
 
 class SpecliError(Exception):
-    """Base of every error that is shown to the user as a message, without a traceback."""
+    """Base of every error that is shown to the user as a message, without a traceback.
+
+    Args:
+        message: one sentence that names the value and the bound.
+        hint: what to try next.
+        field: the option it is about, as it is named in Python.
+    """
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None, *, field: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.field = field
 
 
 class OptionError(SpecliError):

@@ -12,10 +12,12 @@ from tiny import write_tiny_model
 from specli.decoding.drafting import DraftModelDrafter
 from specli.decoding.loop import LoopOptions, decode
 from specli.decoding.metrics import Metrics
-from specli.decoding.sampling import SamplingOptions, distribution
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import distribution
 from specli.decoding.verification import RULES, make_verifier
 from specli.evaluation.statistics import g_test
-from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 
 PROMPT = [1, 5, 6, 7]
 SAMPLING = SamplingOptions(temperature=1.1, top_k=0, top_p=0.97, min_p=0.01)

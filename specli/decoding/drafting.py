@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from specli.decoding.lookup import LookupIndex
-from specli.decoding.sampling import Distribution, Floats, SamplingOptions, confidence, distribution
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import Distribution, Floats, confidence, distribution
 from specli.decoding.schedule import CATCH_UP, Schedule
 
 

@@ -1,7 +1,7 @@
 """The rounds of speculative decoding: draft, verify in one target pass, keep, rewind.
 
-Knows models, a drafter and a verifier through their protocols. Must not know text, files or the terminal: it
-yields events, and whoever reads them prints.
+Models, drafter and verifier are known by their protocols alone. The loop yields events, and whoever reads them may
+stop reading at any time: caches and tokens are consistent after each event.
 
 The text so far is x_1..x_n. A model's cache holds a prefix of it, and a model is always fed "all that it has not
 seen": that one rule also covers the draft model's missing last token after a full acceptance. In a round the target
@@ -17,7 +17,8 @@ from typing import Literal
 
 from specli.decoding.drafting import Draft, Drafter, LanguageModel, Outcome
 from specli.decoding.metrics import Metrics
-from specli.decoding.sampling import Distribution, Floats, SamplingOptions, distribution
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import Distribution, Floats, distribution
 from specli.decoding.verification import Verifier
 from specli.errors import Interrupted
 
@@ -26,7 +27,7 @@ Origin = Literal["accepted", "recovered", "bonus", "target"]  # "target": there 
 
 
 @dataclass(frozen=True, slots=True)
-class Prefilling:
+class PromptProgress:
     """So many of the prompt's tokens have been read by the target."""
 
     done: int
@@ -48,7 +49,7 @@ class Finished:
     reason: FinishReason
 
 
-Event = Prefilling | Emitted | Finished
+Event = PromptProgress | Emitted | Finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class LoopOptions:
     """What the loop needs to know beyond its models."""
 
     sampling: SamplingOptions
-    draft_length: int  # 0 is plain decoding
+    draft_length: int  # 0 disables drafting
     max_tokens: int | None = None  # None: until the model stops or the context is full
 
 
@@ -68,22 +69,20 @@ def decode(
     options: LoopOptions,
     metrics: Metrics,
     *,
-    ends_reply: Callable[[int], bool] = lambda token: False,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Generator[Event]:
     """Continue `tokens` until something ends the reply.
 
     Emitted tokens are appended to `tokens`, and both caches end where `tokens` ends, also when the caller stops
-    iterating half-way.
+    iterating: that is how a reply ends at a stop string, which only whoever knows the text can see.
 
     Args:
         target: the model whose distribution is kept; its cache holds a prefix of `tokens`.
-        drafter: proposes tokens; None is plain decoding.
+        drafter: proposes tokens; None decodes without drafts.
         verifier: the accept rule and its random numbers.
         tokens: the prompt, at least one token.
         options: sampling, draft length, and how many tokens at most.
         metrics: counted into.
-        ends_reply: called once with each emitted token, in order; True ends the reply after it (a stop string).
         interrupted: asked between tokens; True ends the reply.
     """
     metrics.prompt = len(tokens)
@@ -91,7 +90,7 @@ def decode(
         yield Finished("context")
         return
     try:
-        yield from _decode(target, drafter, verifier, tokens, options, metrics, ends_reply, interrupted)
+        yield from _decode(target, drafter, verifier, tokens, options, metrics, interrupted)
     except Interrupted:  # a pass was broken off; it left the target's cache as it was
         if drafter is not None:
             drafter.observe(Outcome(0, len(tokens)))
@@ -105,7 +104,6 @@ def _decode(
     tokens: list[int],
     options: LoopOptions,
     metrics: Metrics,
-    ends_reply: Callable[[int], bool],
     interrupted: Callable[[], bool],
 ) -> Generator[Event]:
     started = perf_counter()
@@ -116,7 +114,7 @@ def _decode(
     metrics.cached = target.n_past
     for done in _read(target, tokens[:-1]):
         metrics.prefill_seconds = perf_counter() - started
-        yield Prefilling(done, len(tokens))
+        yield PromptProgress(done, len(tokens))
         if interrupted():
             raise Interrupted
     if drafter is not None and options.draft_length > 0:
@@ -136,7 +134,7 @@ def _decode(
             draft = drafter.propose(tokens, limit)
             draft_seconds = perf_counter() - draft_started
             metrics.draft_seconds += draft_seconds
-            metrics.paused += not draft.tokens
+            metrics.undrafted_rounds += not draft.tokens
 
         # 3. Verify: one target pass, then the accept rule.
         verify_started = perf_counter()
@@ -151,18 +149,18 @@ def _decode(
         # 4. Emit, one token at a time, and stop where the reply stops.
         start = valid = len(tokens)  # the caches may keep `valid` tokens
         try:
-            for place, (token, origin) in enumerate(_emissions(draft, verdict.num_accepted, verdict.next_token)):
+            for index, (token, origin) in enumerate(_emissions(draft, verdict.num_accepted, verdict.next_token)):
                 tokens.append(token)
                 metrics.generated += 1
-                if place < len(draft.tokens):
-                    metrics.count_draft_token(place, accepted=origin == "accepted")
+                if index < len(draft.tokens):
+                    metrics.count_draft_token(index, accepted=origin == "accepted")
                 if origin == "accepted":
                     valid += 1
                 now = perf_counter()
                 if metrics.generated == 1:
                     metrics.first_token_seconds = now - started
                 metrics.decode_seconds = now - decode_started
-                if ends_reply(token) or token in target.end_tokens:
+                if token in target.end_tokens:
                     reason = "stop"
                 elif metrics.generated == options.max_tokens:
                     reason = "length"
@@ -208,8 +206,8 @@ class _TargetRows:
         self._start = len(tokens)
         self._made: dict[int, Distribution] = {}
 
-    def __getitem__(self, place: int) -> Distribution:
-        if place not in self._made:
-            history = self._history[: self._start + place]
-            self._made[place] = distribution(self._logits[place], self._sampling, history)
-        return self._made[place]
+    def __getitem__(self, row: int) -> Distribution:
+        if row not in self._made:
+            history = self._history[: self._start + row]
+            self._made[row] = distribution(self._logits[row], self._sampling, history)
+        return self._made[row]

@@ -18,7 +18,7 @@ class Metrics:
         cached: those of them that were in the target's cache already and were not read again.
         generated: tokens emitted, an end-of-generation token included.
         rounds: target passes after the prompt was read; each emits at least one token.
-        paused: rounds for which the drafter proposed nothing, though it could have.
+        undrafted_rounds: rounds for which the drafter proposed nothing, though it could have.
         drafted: draft tokens proposed.
         tested: draft tokens decided about. A token after the first rejected one, or after the end of the reply, was
             never tested.
@@ -38,11 +38,11 @@ class Metrics:
     cached: int = 0
     generated: int = 0
     rounds: int = 0
-    paused: int = 0
+    undrafted_rounds: int = 0
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
-    tested_at: Counter[int] = field(default_factory=Counter)  # by place in the draft, from 0
+    tested_at: Counter[int] = field(default_factory=Counter)  # by position in the draft, from 0
     accepted_at: Counter[int] = field(default_factory=Counter)
 
     load_seconds: float = 0.0
@@ -52,13 +52,13 @@ class Metrics:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
 
-    def count_draft_token(self, place: int, accepted: bool) -> None:
-        """Count the decision about the draft token at `place` (from 0)."""
+    def count_draft_token(self, position: int, accepted: bool) -> None:
+        """Count the decision about the draft token at a position (from 0)."""
         self.tested += 1
-        self.tested_at[place] += 1
+        self.tested_at[position] += 1
         if accepted:
             self.accepted += 1
-            self.accepted_at[place] += 1
+            self.accepted_at[position] += 1
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -67,7 +67,7 @@ class Metrics:
 
     @property
     def mean_accepted_length(self) -> float | None:
-        """Tokens emitted by one target pass, recovered or bonus token included; 1 is plain decoding."""
+        """Tokens emitted by one target pass, recovered or bonus token included; 1 without drafts."""
         return self.generated / self.rounds if self.rounds else None
 
     @property

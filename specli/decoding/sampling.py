@@ -1,7 +1,5 @@
 """From a row of logits to the distribution a token is drawn from.
 
-Knows logits, token ids and probabilities. Must not know where logits come from or what is done with a token.
-
 The order of the filters is llama.cpp's: logit bias, penalties, top-k, top-p, min-p, temperature. A distribution
 is kept dense (one probability for each token of the vocabulary) or sparse (only the candidates that the filters
 left), because vocabularies are 150,000 to 262,000 wide and most of the work is touching them.
@@ -17,7 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from specli.errors import DecodeError, OptionError
+from specli.decoding.options import SamplingOptions
+from specli.errors import DecodeError
 
 Floats = NDArray[np.floating[Any]]
 Ids = NDArray[np.integer[Any]]
@@ -31,64 +30,6 @@ class Random(Protocol):
 
     def random(self) -> float:
         """Return a uniform number in [0, 1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingOptions:
-    """How a token is chosen from logits. Defaults are llama.cpp's.
-
-    Raises:
-        OptionError: a value is out of its bounds.
-    """
-
-    temperature: float = 0.8  # 0 takes the most probable token
-    top_k: int = 40  # 0 keeps all
-    top_p: float = 0.95  # 1 keeps all
-    min_p: float = 0.05  # 0 keeps all
-    repeat_penalty: float = 1.0  # 1 is none
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    repeat_last_n: int = 64  # how many of the last tokens the penalties see; -1 all, 0 none
-    logit_bias: tuple[tuple[int, float], ...] = ()  # (token id, added to its logit); -inf forbids the token
-
-    def __post_init__(self) -> None:
-        bounds = (
-            ("--temp", self.temperature, 0.0, 5.0),
-            ("--top-k", self.top_k, 0, 2**31 - 1),
-            ("--top-p", self.top_p, 0.0, 1.0),
-            ("--min-p", self.min_p, 0.0, 1.0),
-            ("--repeat-last-n", self.repeat_last_n, -1, math.inf),
-            ("--frequency-penalty", self.frequency_penalty, -math.inf, math.inf),
-            ("--presence-penalty", self.presence_penalty, -math.inf, math.inf),
-        )
-        for flag, value, low, high in bounds:
-            if not low <= value <= high or math.isinf(value):  # also refuses NaN
-                if high < math.inf:
-                    allowed = f"between {low:.10g} and {high:.10g}"
-                else:
-                    allowed = "a finite number" if low == -math.inf else f"a finite number, {low:g} or more"
-                raise OptionError(f"{flag} is {value}, but must be {allowed}.", _hint(flag))
-        if not 0 < self.repeat_penalty < math.inf:
-            raise OptionError(
-                f"--repeat-penalty is {self.repeat_penalty}, but must be a finite number above 0.",
-                "1 means no penalty; 1.1 is a common choice.",
-            )
-
-    @property
-    def has_penalties(self) -> bool:
-        """Whether the distribution depends on the tokens before it, beyond the logits themselves."""
-        changed = self.repeat_penalty != 1.0 or self.frequency_penalty != 0.0 or self.presence_penalty != 0.0
-        return changed and self.repeat_last_n != 0
-
-
-def _hint(flag: str) -> str:
-    return {
-        "--temp": "0 always takes the most probable token; 0.8 is the default.",
-        "--top-k": "0 keeps every token; 40 is the default.",
-        "--top-p": "1 keeps every token; 0.95 is the default.",
-        "--min-p": "0 keeps every token; 0.05 is the default.",
-        "--repeat-last-n": "-1 looks at the whole context, 0 at nothing; 64 is the default.",
-    }.get(flag, "0 means no penalty.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,29 +72,29 @@ class Distribution:
         """Return the probability of one token; 0 for a token that is not in the distribution."""
         if self.ids is None:
             return float(self.probs[token]) if token < len(self.probs) else 0.0
-        place = int(np.searchsorted(self.ids, token))
-        found = place < len(self.ids) and self.ids[place] == token
-        return float(self.probs[place]) if found else 0.0
+        index = int(np.searchsorted(self.ids, token))
+        found = index < len(self.ids) and self.ids[index] == token
+        return float(self.probs[index]) if found else 0.0
 
     def probabilities(self, ids: Ids) -> Floats:
         """Return the probability of each of the ascending token ids `ids` [n], as [n]."""
         if self.ids is None:
             if not len(ids) or ids[-1] < len(self.probs):  # ids ascend, so the last one is the largest
                 return self.probs[ids]
-            places = np.minimum(ids, len(self.probs) - 1)
-            return np.where(ids < len(self.probs), self.probs[places], 0.0)
-        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return np.where(self.ids[places] == ids, self.probs[places], 0.0)
+            inside = np.minimum(ids, len(self.probs) - 1)
+            return np.where(ids < len(self.probs), self.probs[inside], 0.0)
+        found = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return np.where(self.ids[found] == ids, self.probs[found], 0.0)
 
     def draw(self, rng: Random) -> int:
         """Draw one token with one uniform number. A token with probability 0 is never drawn."""
         if self.certain_token is not None:
             return self.certain_token
-        place = _draw_index(self.probs, rng.random())
-        return place if self.ids is None else int(self.ids[place])
+        index = _draw_index(self.probs, rng.random())
+        return index if self.ids is None else int(self.ids[index])
 
     def minus(self, other: Distribution, weight: float = 1.0) -> tuple[float, Distribution]:
-        """Return max(0, weight * self - other) as its mass and the distribution it is when normalised.
+        """Return max(0, weight * self - other) as its mass and the distribution it is when normalized.
 
         With self the target's and other the draft's probabilities this is the residual distribution. A mass of 0
         comes with self as the distribution, which then is the limit that every caller wants.
@@ -189,8 +130,8 @@ def _draw_index(probs: Floats, uniform: float) -> int:
     """
     if len(probs) <= _BLOCK:
         cumulated = np.cumsum(probs, dtype=np.float64)
-        place = int(np.searchsorted(cumulated, uniform * cumulated[-1], side="right"))
-        return place if place < len(probs) else int(np.flatnonzero(probs)[-1])
+        index = int(np.searchsorted(cumulated, uniform * cumulated[-1], side="right"))
+        return index if index < len(probs) else int(np.flatnonzero(probs)[-1])
     starts = np.arange(0, len(probs), _BLOCK)
     sums = np.add.reduceat(probs, starts).astype(np.float64)
     cumulated = np.cumsum(sums)
@@ -264,7 +205,7 @@ def _sparse(ids: Ids, logits: Floats, temperature: float) -> Distribution:
 
 
 def _softmax(logits: Floats, temperature: float) -> Floats:
-    """Return exp(logits / temperature), normalised; [n] to [n], in the precision of the logits."""
+    """Return exp(logits / temperature), normalized; [n] to [n], in the precision of the logits."""
     probs: Floats = logits - logits.max()
     if temperature != 1:
         probs /= temperature

@@ -1,15 +1,13 @@
 """The rejection step: how many draft tokens are kept, and the one token that follows them.
 
-Knows distributions and random numbers. Must not know models, text or time.
-
 Words:
     draft token         a token that the drafter proposed
     draft_probs         for each draft token, the very distribution it was drawn from
-    target_probs        what the target model gives at the same places, and one place further
+    target_probs        what the target model gives at the same positions, and one position further
     accepted token      a draft token that is kept
     recovered token     the token that replaces the first rejected one, drawn from the residual distribution
     bonus token         the token that follows when all draft tokens are accepted
-    residual            target_probs - draft_probs where that is positive, normalised
+    residual            target_probs - draft_probs where that is positive, normalized
 
 Whatever the drafter proposes, the kept tokens and the one after them are distributed exactly as if the target
 model had been sampled alone ("lossless"). Each rule returns `Verdict(num_accepted, next_token)`.
@@ -28,10 +26,10 @@ from specli.errors import OptionError
 
 
 class Distributions(Protocol):
-    """One distribution for each place: a list, or rows that are made when they are looked at."""
+    """One distribution for each position: a list, or rows that are made when they are looked at."""
 
-    def __getitem__(self, place: int, /) -> Distribution:
-        """Return the distribution at a place, counted from 0."""
+    def __getitem__(self, index: int, /) -> Distribution:
+        """Return the distribution at a position of the draft, counted from 0."""
 
 
 class Verdict(NamedTuple):
@@ -52,12 +50,12 @@ def token_verification(
     Leviathan et al. 2023 (arXiv 2211.17192, algorithm 1) and Chen et al. 2023 (arXiv 2302.01318, algorithm 2).
     Rows of `target_probs` after the rejected token are never looked at.
     """
-    for place, token in enumerate(draft_tokens):
-        target, draft = target_probs[place], draft_probs[place]
+    for index, token in enumerate(draft_tokens):
+        target, draft = target_probs[index], draft_probs[index]
         # Strictly less, because the uniform number can be 0: a token the target excludes is never kept.
         if not rng.random() < target.probability(token) / draft.probability(token):
             _, residual = target.minus(draft)
-            return Verdict(place, residual.draw(rng))
+            return Verdict(index, residual.draw(rng))
     return Verdict(len(draft_tokens), target_probs[len(draft_tokens)].draw(rng))
 
 
@@ -77,19 +75,19 @@ def block_verification(
     if all(probs.certain_token is not None for probs in draft_probs):
         return token_verification(draft_tokens, draft_probs, target_probs, rng)
     weights = [1.0]  # how well the target supports each prefix of the draft, never above 1
-    chances = []  # with which chance each prefix of length 1..k passes
-    for place, token in enumerate(draft_tokens):
-        ratio = target_probs[place].probability(token) / draft_probs[place].probability(token)
+    probabilities = []  # that each prefix of length 1..k passes
+    for index, token in enumerate(draft_tokens):
+        ratio = target_probs[index].probability(token) / draft_probs[index].probability(token)
         weight = min(1.0, weights[-1] * ratio)
         weights.append(weight)
-        if place + 1 == len(draft_tokens):
-            chances.append(weight)
-        else:  # the residual mass is that of the NEXT place
-            mass, _ = target_probs[place + 1].minus(draft_probs[place + 1], weight)
-            chances.append(mass / (mass + 1 - weight) if mass + 1 - weight > 0 else 1.0)
+        if index + 1 == len(draft_tokens):
+            probabilities.append(weight)
+        else:  # the residual mass is that of the NEXT position
+            mass, _ = target_probs[index + 1].minus(draft_probs[index + 1], weight)
+            probabilities.append(mass / (mass + 1 - weight) if mass + 1 - weight > 0 else 1.0)
     num_accepted = 0
-    for length, chance in enumerate(chances, start=1):
-        if rng.random() < chance:  # a fresh uniform number for each, and no early end: the last success counts
+    for length, probability in enumerate(probabilities, start=1):
+        if rng.random() < probability:  # a fresh uniform number for each, and no early end: the last success counts
             num_accepted = length
     if num_accepted == len(draft_tokens):
         return Verdict(num_accepted, target_probs[num_accepted].draw(rng))
@@ -103,19 +101,19 @@ def match_verification(
     target_probs: Distributions,  # [k + 1]
     rng: Random,
 ) -> Verdict:
-    """Sample the target at each place and keep the draft while it says the same.
+    """Sample the target at each position and keep the draft while it says the same.
 
     Lossless for any draft, but it keeps fewer tokens than the two rules above. The comparison with other tools
     needs it: it is what llama.cpp and mlx-lm do.
     """
-    return _match(draft_tokens, lambda place: target_probs[place].draw(rng))
+    return _match(draft_tokens, lambda index: target_probs[index].draw(rng))
 
 
 def _match(draft_tokens: Sequence[int], draw_target: Callable[[int], int]) -> Verdict:
-    for place, token in enumerate(draft_tokens):
-        sampled = draw_target(place)
+    for index, token in enumerate(draft_tokens):
+        sampled = draw_target(index)
         if sampled != token:
-            return Verdict(place, sampled)
+            return Verdict(index, sampled)
     return Verdict(len(draft_tokens), draw_target(len(draft_tokens)))
 
 
@@ -153,7 +151,7 @@ def verify(
 
 
 class Verifier(Protocol):
-    """A rule together with its random numbers: all the chance that there is in a reply."""
+    """A rule together with its random numbers: all the randomness that there is in a reply."""
 
     def draw_draft(self, distribution: Distribution, position: int) -> int:
         """Draw a draft token for the given position of the text."""
@@ -220,7 +218,7 @@ class CoupledVerifier:
         position: int,
     ) -> Verdict:
         """Choose the target's tokens and keep the draft while it says the same."""
-        return _match(draft_tokens, lambda place: self._choose(target_probs[place], position + place))
+        return _match(draft_tokens, lambda index: self._choose(target_probs[index], position + index))
 
     def _choose(self, distribution: Distribution, position: int) -> int:
         if distribution.certain_token is not None:
@@ -234,7 +232,7 @@ class CoupledVerifier:
 def hashed_uniforms(seed: int, position: int, ids: Ids) -> Floats:
     """Return a uniform number in (0, 1) for each of the token ids [n], a function of its three arguments alone.
 
-    Counters through the finaliser of SplitMix64 (Steele, Lea and Flood 2014), seed and position being mixed first.
+    Counters through the finalizer of SplitMix64 (Steele, Lea and Flood 2014), seed and position being mixed first.
     """
     counters = ids.astype(np.uint64)
     key = _mix(np.array([seed], dtype=np.uint64))
@@ -249,10 +247,6 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return bits ^ (bits >> np.uint64(31))
 
 
-COUPLED = "coupled"
-VERIFICATIONS = (*RULES, COUPLED)
-
-
 def make_verifier(verification: str, seed: int) -> Verifier:
-    """Return the verifier of a name of `VERIFICATIONS`, with its random numbers from a seed of 0 or more."""
-    return CoupledVerifier(seed) if verification == COUPLED else SeededVerifier(verification, seed)
+    """Return the verifier of a rule, or of "coupled", with its random numbers from a seed of 0 or more."""
+    return CoupledVerifier(seed) if verification == "coupled" else SeededVerifier(verification, seed)

@@ -1,39 +1,38 @@
-"""A loaded pair of models that answers prompts: where decoding, llama and library meet.
-
-Knows how to turn a prompt into a stream of text events. Must not know the terminal; scripts use it as
-`specli.generate`.
-"""
+"""A loaded pair of models that answers prompts."""
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
+from typing import Any
 
 from specli.decoding.calibration import CostCurve
-from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Prefilling, decode
+from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Origin, PromptProgress, decode
 from specli.decoding.metrics import Metrics
-from specli.decoding.sampling import SamplingOptions
+from specli.decoding.options import SamplingOptions
 from specli.decoding.schedule import LONGEST_LOOKUP
+from specli.decoding.sequences import shared_prefix
 from specli.decoding.verification import Verifier, make_verifier
-from specli.engine.reply import Piece, Reading, Reply, ReplyEvent, ReplyOptions
+from specli.engine.options import ReplyOptions
+from specli.engine.reply import Piece, Reply, ReplyEvent, ReplyStream
 from specli.engine.speculation import Speculation
-from specli.errors import PromptError
-from specli.llama.gguf import read_gguf
-from specli.llama.memory import require_memory
-from specli.llama.model import LlamaModel, LoadOptions, on_gpu, planned_context
+from specli.errors import ContextFullError, PromptError
+from specli.llama.loading import load_models
+from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 from specli.llama.pairing import require_pair
 from specli.llama.text import Message, TextStream, chat_prompt, plain_prompt
-from specli.models.files import Silent, ensure_file
-from specli.models.registry import load_registry
 
 
 class Engine:
     """A target model, perhaps with a draft model. Close it, or use it in `with`.
+
+    An engine makes one reply at a time: a new one ends the one before. It may be used by one thread at a time.
 
     Raises:
         PairError: the draft model cannot serve the target model.
@@ -45,16 +44,15 @@ class Engine:
         self.target = target
         self.draft = draft
         self.load_seconds = load_seconds
-        self._cached: list[int] = []  # each model's cache holds a prefix of these tokens
         self._speculation = Speculation()
+        self._running: Generator[ReplyEvent] | None = None
 
     @classmethod
     def load(
         cls,
         target: Path,
         draft: Path | None = None,
-        target_options: LoadOptions | None = None,
-        draft_options: LoadOptions | None = None,
+        options: LoadOptions | None = None,
         *,
         progress: Callable[[str, float], None] = lambda name, share: None,
         interrupted: Callable[[], bool] = lambda: False,
@@ -64,8 +62,7 @@ class Engine:
         Args:
             target: the target model's GGUF file.
             draft: the draft model's, or None.
-            target_options: how the target is put into memory.
-            draft_options: the same for the draft model; the target's if None.
+            options: how they are put into memory.
             progress: called with a file's name and its loaded share, 0 to 1.
             interrupted: asked during loading and long passes; True breaks off with `Interrupted`.
 
@@ -73,7 +70,8 @@ class Engine:
             ModelFileError, ModelUnsupportedError, ModelLoadError, PairError, Interrupted.
         """
         started = perf_counter()
-        chosen = [(target, target_options), (draft, draft_options or target_options)]
+        options = options or LoadOptions()
+        chosen = [(target, options), (draft, options.for_draft())]
         models = load_models(
             [(path, options) for path, options in chosen if path is not None],
             progress=progress,
@@ -130,8 +128,76 @@ class Engine:
         else:
             tokens = chat_prompt(vocabulary, messages, parse_special=parse_special, known=known)
         if not tokens:
-            raise PromptError("the prompt is empty.", "Give some text as argument, with -f FILE, or on standard input.")
+            raise PromptError("the prompt is empty.", "Give it some text.")
         return tokens
+
+    def complete(
+        self,
+        prompt: str,
+        *,
+        system: str | None = None,
+        raw: bool = False,
+        parse_special: bool = False,
+        options: ReplyOptions | None = None,
+        **changes: Any,
+    ) -> Reply:
+        """Answer a prompt and return the whole reply.
+
+        Args:
+            prompt: what the user wrote.
+            system: a system prompt before it.
+            raw: continue the text instead of answering it.
+            parse_special: read control tokens that the user wrote out.
+            options: how the reply is generated.
+            **changes: single options, such as `temperature=0, max_tokens=64`; see `ReplyOptions.changed`.
+
+        Raises:
+            PromptError: the prompt is empty, does not fit in the context, or the chat template refuses it.
+            OptionError: an option is out of its bounds.
+            DecodeError: llama.cpp failed.
+        """
+        with self.stream(
+            prompt, system=system, raw=raw, parse_special=parse_special, options=options, **changes
+        ) as pieces:
+            return _whole(pieces)
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        system: str | None = None,
+        raw: bool = False,
+        parse_special: bool = False,
+        options: ReplyOptions | None = None,
+        **changes: Any,
+    ) -> ReplyStream:
+        """Answer a prompt piece by piece; arguments and errors as for `complete`."""
+        chosen = (options or ReplyOptions()).changed(**changes)
+        tokens = self.prompt(prompt, system=system, raw=raw, parse_special=parse_special)
+        return ReplyStream(self.reply(tokens, chosen))
+
+    def chat(
+        self,
+        messages: Sequence[Message | Mapping[str, str]],
+        *,
+        options: ReplyOptions | None = None,
+        **changes: Any,
+    ) -> Reply:
+        """Answer a conversation and return the whole reply; what the caches hold of it already is not read again.
+
+        Args:
+            messages: each with a role ("system", "user", "assistant") and its content, the user's last.
+            options: how the reply is generated.
+            **changes: single options.
+
+        Raises:
+            PromptError: the conversation is empty, malformed or does not fit, or the chat template refuses it.
+            OptionError, DecodeError: as for `complete`.
+        """
+        chosen = (options or ReplyOptions()).changed(**changes)
+        tokens = self.conversation([_message(one) for one in messages], known=self.target.tokens)
+        with ReplyStream(self.reply(tokens, chosen)) as pieces:
+            return _whole(pieces)
 
     def reply(
         self,
@@ -141,61 +207,71 @@ class Engine:
         verifier: Verifier | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> Generator[ReplyEvent]:
-        """Answer a prompt, token by token. What the caches already hold of the prompt is not read again.
+        """Answer a prompt as events: `PromptProgress`, a `Piece` for each token, and at last a `Reply`.
 
         Args:
-            prompt: [n] token ids, at least one.
+            prompt: [n] token ids, at least one. What the caches already hold of it is not read again.
             options: sampling, draft length, when to stop.
             verifier: takes the place of the one that the options name.
             interrupted: asked between tokens; True ends the reply.
+
+        Raises:
+            ContextFullError: the prompt does not fit in the context.
         """
-        options = options or ReplyOptions()
+        if len(prompt) > self.target.n_context:
+            raise ContextFullError(
+                f"the prompt has {len(prompt)} tokens and does not fit in a context of {self.target.n_context}.",
+                f"A larger `context` holds more, for instance {max(2 * self.target.n_context, len(prompt) + 1024)}.",
+            )
+        self._end_reply()
+        self._running = self._reply(prompt, options or ReplyOptions(), verifier, interrupted)
+        return self._running
+
+    def _reply(
+        self,
+        prompt: Sequence[int],
+        options: ReplyOptions,
+        verifier: Verifier | None,
+        interrupted: Callable[[], bool],
+    ) -> Generator[ReplyEvent]:
         seed = secrets.randbits(32) if options.seed is None else options.seed
-        sampling = self.sampling(options)
         verifier = verifier or make_verifier(options.verification, seed)
         drafter = self._speculation.drafter(self.target, self.draft, options, self.draft_sampling(options), verifier)
-
         tokens = list(prompt)
-        self._rewind_to_shared(tokens)
+        for model in (self.target, self.draft):
+            if model is not None:
+                model.rewind(shared_prefix(model.tokens, tokens))
         metrics = Metrics(load_seconds=self.load_seconds)
-        stream = TextStream(self.target.vocabulary, options.stops)
-        newest = ""
+        stream = TextStream(self.target.vocabulary, options.stop)
         pieces: list[str] = []
-
-        def ends_reply(token: int) -> bool:
-            nonlocal newest
-            newest = stream.push(token)
-            return stream.stopped
-
+        reason: FinishReason = "stop"  # at a stop string; otherwise the loop says why
+        origin: Origin = "target"
         longest = LONGEST_LOOKUP if options.draft_length is None else options.draft_length
-        loop_options = LoopOptions(sampling, longest, options.max_tokens)
-        events = decode(
-            self.target,
-            drafter,
-            verifier,
-            tokens,
-            loop_options,
-            metrics,
-            ends_reply=ends_reply,
-            interrupted=interrupted,
-        )
-        reason: FinishReason = "stop"
+        loop_options = LoopOptions(self.sampling(options), longest, options.max_tokens)
+        events = decode(self.target, drafter, verifier, tokens, loop_options, metrics, interrupted=interrupted)
         try:
             for event in events:
                 match event:
-                    case Prefilling(done, total):
-                        yield Reading(done, total)
+                    case PromptProgress():
+                        yield event
                     case Emitted(token, origin):
-                        pieces.append(newest)
-                        yield Piece(newest, token, origin)
+                        pieces.append(stream.push(token))
+                        yield Piece(pieces[-1], token, origin)
+                        if stream.stopped:
+                            break
                     case finished:
                         reason = finished.reason
         finally:
             events.close()
-            self._cached = tokens
-        tail = stream.finish()
-        text = "".join(pieces) + tail
-        yield Reply(text, tail, tuple(tokens[len(prompt) :]), reason, seed, metrics)
+        if rest := stream.finish():
+            pieces.append(rest)
+            yield Piece(rest, None, origin)
+        yield Reply("".join(pieces), tuple(tokens[len(prompt) :]), reason, seed, metrics)
+
+    def _end_reply(self) -> None:
+        if self._running is not None:
+            self._running.close()
+            self._running = None
 
     def calibrate(
         self, *, again: bool = False, progress: Callable[[int, int], None] = lambda done, total: None
@@ -218,7 +294,7 @@ class Engine:
             return
         if draft is not None:
             require_pair(self.target.vocabulary, draft.vocabulary, self.target.path.name, draft.path.name)
-            draft.rewind(0)
+        self._end_reply()
         self.draft = draft
 
     def forget(self) -> None:
@@ -241,16 +317,9 @@ class Engine:
             return sampling
         return replace(sampling, temperature=options.draft_temperature)
 
-    def _rewind_to_shared(self, tokens: list[int]) -> None:
-        """Keep in both caches only what the new prompt begins with."""
-        pairs = zip(self._cached, tokens, strict=False)
-        shared = next((at for at, (old, new) in enumerate(pairs) if old != new), min(len(self._cached), len(tokens)))
-        for model in (self.target, self.draft):
-            if model is not None:
-                model.rewind(shared)
-
     def close(self) -> None:
-        """Free both models."""
+        """End the reply in flight and free both models; safe to call twice."""
+        self._end_reply()
         self.target.close()
         if self.draft is not None:
             self.draft.close()
@@ -264,45 +333,6 @@ class Engine:
         self.close()
 
 
-def load_models(
-    chosen: Sequence[tuple[Path, LoadOptions | None]],
-    *,
-    progress: Callable[[str, float], None] = lambda name, share: None,
-    interrupted: Callable[[], bool] = lambda: False,
-) -> list[LlamaModel]:
-    """Load models that are to be in memory together: all of them or none.
-
-    Args:
-        chosen: each one's GGUF file, and how it is put into memory.
-        progress: called with a file's name and its loaded share, 0 to 1.
-        interrupted: asked during loading and long passes; True breaks off with `Interrupted`.
-
-    Raises:
-        ModelFileError, ModelUnsupportedError, ModelLoadError, Interrupted.
-    """
-    files = [read_gguf(path) for path, _ in chosen]
-    require_memory(
-        [
-            (file, planned_context(file, options))
-            for file, (_, options) in zip(files, chosen, strict=True)
-            if not on_gpu(options)
-        ]
-    )
-    models: list[LlamaModel] = []
-    try:
-        for file, (path, options) in zip(files, chosen, strict=True):
-
-            def share_of(share: float, name: str = path.name) -> None:
-                progress(name, share)
-
-            models.append(LlamaModel(path, options, file=file, progress=share_of, interrupted=interrupted))
-    except BaseException:
-        for model in models:
-            model.close()
-        raise
-    return models
-
-
 def _require_text(text: str) -> None:
     try:
         text.encode()
@@ -313,36 +343,19 @@ def _require_text(text: str) -> None:
         ) from None
 
 
-def generate(
-    prompt: str,
-    *,
-    model: str | None = None,
-    draft_model: str | None = None,
-    use_draft: bool = True,
-    system: str | None = None,
-    raw: bool = False,
-    load: LoadOptions | None = None,
-    options: ReplyOptions | None = None,
-) -> Generator[ReplyEvent]:
-    """Answer one prompt; the events are `Reading`, `Piece` for each token, and at last `Reply`.
+def _whole(pieces: ReplyStream) -> Reply:
+    for _ in pieces:
+        pass
+    return pieces.reply
 
-    Args:
-        prompt: the text.
-        model: a registry name, a .gguf file or `user/repository[:quant]`; the default target if None.
-        draft_model: the same for the draft model; the one that belongs to the target if None.
-        use_draft: False decodes without a draft model.
-        system: a system prompt.
-        raw: continue the text instead of answering it.
-        load: context, threads, offload.
-        options: sampling, draft length, when to stop.
 
-    Raises:
-        SpecliError: any of its kinds, before the first event.
-    """
-    registry = load_registry()
-    target = registry.find(model or registry.default_target)
-    draft_name = (draft_model or target.draft) if use_draft else None
-    target_path = ensure_file(target, Silent())
-    draft_path = ensure_file(registry.find(draft_name), Silent()) if draft_name else None
-    with Engine.load(target_path, draft_path, load) as engine:
-        yield from engine.reply(engine.prompt(prompt, system=system, raw=raw), options)
+def _message(message: Message | Mapping[str, str]) -> Message:
+    if isinstance(message, Message):
+        return message
+    try:
+        return Message(str(message["role"]), str(message["content"]))
+    except (KeyError, TypeError):
+        raise PromptError(
+            f"a message is {message!r}, but must have a role and content.",
+            'For instance {"role": "user", "content": "Hello"}.',
+        ) from None

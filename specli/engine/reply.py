@@ -1,100 +1,89 @@
-"""What a reply is: the options it is generated with, and the events it arrives as.
-
-Knows the decoding room's options and events. Must not know models or how a reply is made.
-"""
+"""What a reply is: the events it arrives as, and the whole of it."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
+from types import TracebackType
 
-from specli.decoding.loop import FinishReason, Origin
+from specli.decoding.loop import FinishReason, Origin, PromptProgress
 from specli.decoding.metrics import Metrics
-from specli.decoding.sampling import SamplingOptions
-from specli.decoding.verification import VERIFICATIONS
-from specli.errors import OptionError
-from specli.llama.model import MAX_ROWS
-
-DRAFTERS = ("auto", "model", "lookup")
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyOptions:
-    """How one reply is generated.
-
-    Raises:
-        OptionError: a value is out of its bounds.
-    """
-
-    sampling: SamplingOptions = field(default_factory=SamplingOptions)
-    draft_length: int | None = None  # tokens in one draft; None: as many as pay; 0 is plain decoding
-    drafter: str = "auto"  # where drafts come from, one of `DRAFTERS`
-    verification: str = "block"
-    draft_temperature: float | None = None  # what the draft model is sampled with; None: as the target
-    max_tokens: int | None = None  # None: until the model stops or the context is full
-    seed: int | None = None  # None: a new one each time
-    stops: tuple[str, ...] = ()
-    ignore_eos: bool = False
-    reproducible: bool | None = None  # decide about drafts without the clock; None: when a seed is given
-
-    def __post_init__(self) -> None:
-        if self.draft_length is not None and not 0 <= self.draft_length < MAX_ROWS:
-            raise OptionError(
-                f"--draft-length is {self.draft_length}, but must be 'auto', or between 0 and {MAX_ROWS - 1}.",
-                "auto is the default; 0 decodes without a draft.",
-            )
-        if self.drafter not in DRAFTERS:
-            raise OptionError(
-                f"--drafter is {self.drafter!r}, but must be one of: {', '.join(DRAFTERS)}.",
-                "auto is the default and takes what pays.",
-            )
-        if self.verification not in VERIFICATIONS:
-            raise OptionError(
-                f"--verification is {self.verification!r}, but must be one of: {', '.join(VERIFICATIONS)}.",
-                "block is the default and accepts the most.",
-            )
-        if self.draft_temperature is not None and not 0 <= self.draft_temperature < math.inf:
-            raise OptionError(
-                f"--draft-temp is {self.draft_temperature}, but must be a finite number, 0 or more.",
-                "Leave it out to draft at the target's temperature.",
-            )
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise OptionError(
-                f"--max-tokens is {self.max_tokens}, but must be 1 or more, or -1.", "-1 goes on until the model stops."
-            )
-        if self.seed is not None and self.seed < 0:
-            raise OptionError(f"--seed is {self.seed}, but must be 0 or more, or -1.", "-1 takes a new seed each time.")
-        if "" in self.stops:
-            raise OptionError("--stop is empty, but must be some text.", "Leave it out to stop where the model does.")
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """So many of the prompt's tokens have been read."""
-
-    done: int
-    total: int
+from specli.errors import SpecliError
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One token of the reply, and the text that is certain with it; '' while a character is incomplete."""
+    """One token of the reply, and the text that is certain with it; '' while a character is incomplete.
+
+    The end of the text may come without a token: it was held back because it could have begun a stop string.
+    """
 
     text: str
-    token: int
+    token: int | None
     origin: Origin
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The whole reply; always the last event."""
+    """The whole reply; as text it is what the model said."""
 
     text: str
-    tail: str  # the end of the text that no piece had: it could have been the beginning of a stop string
     tokens: tuple[int, ...]
     finish_reason: FinishReason
-    seed: int
+    seed: int  # gives the same reply again, on the same machine and with the same options
     metrics: Metrics
 
+    def __str__(self) -> str:
+        return self.text
 
-ReplyEvent = Reading | Piece | Reply
+
+ReplyEvent = PromptProgress | Piece | Reply  # the reply is always the last one
+
+
+class ReplyStream:
+    """The pieces of a reply as they come. Iterate over it; `reply` is there once it is read to its end.
+
+    It may be left at any time: what was not read is not generated. A new reply of the same engine ends it, and so does
+    closing the engine.
+    """
+
+    def __init__(self, events: Generator[ReplyEvent]) -> None:
+        self._events = events
+        self._reply: Reply | None = None
+
+    def __iter__(self) -> ReplyStream:
+        return self
+
+    def __next__(self) -> Piece:
+        for event in self._events:
+            if isinstance(event, Piece):
+                return event
+            if isinstance(event, Reply):
+                self._reply = event
+        raise StopIteration
+
+    @property
+    def reply(self) -> Reply:
+        """The whole reply.
+
+        Raises:
+            SpecliError: it was not read to its end.
+        """
+        if self._reply is None:
+            raise SpecliError("the reply was not read to its end.", "Iterate over the stream first, or use complete().")
+        return self._reply
+
+    def close(self) -> None:
+        """End the reply; safe to call at any time."""
+        self._events.close()
+
+    def __enter__(self) -> ReplyStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

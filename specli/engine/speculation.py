@@ -11,10 +11,10 @@ from dataclasses import replace
 from specli.decoding.calibration import CostCurve, measure_costs
 from specli.decoding.drafting import Drafter, DraftModelDrafter, LookupDrafter, ScheduledDrafter
 from specli.decoding.lookup import LookupIndex
-from specli.decoding.sampling import SamplingOptions
+from specli.decoding.options import SamplingOptions
 from specli.decoding.schedule import LONGEST_DRAFT, NO_EXPERIENCE, Costs, Schedule
 from specli.decoding.verification import Verifier
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.llama.model import LlamaModel
 from specli.state import experience as costs
 

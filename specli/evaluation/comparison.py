@@ -16,7 +16,8 @@ from time import perf_counter
 from typing import Any
 
 from specli.engine.engine import Engine
-from specli.engine.reply import Reply, ReplyOptions
+from specli.engine.options import ReplyOptions
+from specli.engine.reply import Reply
 from specli.errors import PromptError
 from specli.evaluation.prompts import Prompt
 from specli.llama.model import LlamaModel

@@ -23,10 +23,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from specli.decoding.drafting import LanguageModel
-from specli.decoding.sampling import Distribution, Floats, SamplingOptions, distribution
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import Distribution, Floats, distribution
 from specli.decoding.verification import Distributions, SeededVerifier, Verdict, Verifier
 from specli.engine.engine import Engine
-from specli.engine.reply import Piece, Reply, ReplyOptions
+from specli.engine.options import ReplyOptions
+from specli.engine.reply import Piece, Reply
 from specli.errors import PromptError
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.statistics import (

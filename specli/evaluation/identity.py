@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from specli.decoding.sampling import Floats, top_ids
 from specli.engine.engine import Engine
-from specli.engine.reply import Reply, ReplyOptions
+from specli.engine.options import ReplyOptions
+from specli.engine.reply import Reply
 from specli.evaluation.prompts import Prompt
 
 # A swap is explained when it needs no more than this many times the largest change seen elsewhere: the places where

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from specli.decoding.sampling import SamplingOptions
-from specli.engine.reply import ReplyOptions
+from specli.decoding.options import SamplingOptions
+from specli.engine.options import ReplyOptions
 from specli.errors import OptionError
 from specli.evaluation.comparison import Arm, Plan, by_turns, make_arms
 from specli.evaluation.prompts import Prompt
-from specli.llama.model import LoadOptions
+from specli.llama.options import LoadOptions
 from specli.llama.text import Message
 
 

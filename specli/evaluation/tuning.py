@@ -15,7 +15,8 @@ from statistics import geometric_mean, median
 from specli.decoding.calibration import CostCurve
 from specli.decoding.metrics import Metrics
 from specli.engine.engine import Engine
-from specli.engine.reply import Reply, ReplyOptions
+from specli.engine.options import ReplyOptions
+from specli.engine.reply import Reply
 from specli.evaluation.prompts import Prompt
 
 LENGTHS = (1, 2, 3, 4, 6, 8)

@@ -1,7 +1,7 @@
 """One model in memory: feed it tokens, read logits, rewind.
 
-Knows llama.cpp. Must not know sampling or drafts. Everything that llama.cpp would answer by ending the process
-(a batch too large, a row that was not asked for, a position that is taken) is ruled out here, before the call.
+Everything that llama.cpp would answer by ending the process (a batch too large, a row that was not asked for, a
+position that is taken) is ruled out here, before the call.
 """
 
 from __future__ import annotations
@@ -9,25 +9,23 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from specli.decoding.options import MAX_DRAFT_LENGTH
 from specli.decoding.sampling import Floats
 from specli.errors import DecodeError, Interrupted, ModelLoadError, ModelUnsupportedError, OptionError
 from specli.llama.binding import last_complaint, llama_cpp, version
 from specli.llama.gguf import GgufFile, read_gguf
+from specli.llama.options import DEFAULT_CONTEXT, LoadOptions
 from specli.llama.vocabulary import Vocabulary
 
-# The most logits rows that one pass may return: the longest draft and one. It bounds the compute buffers.
-MAX_ROWS = 65
-MAX_ROWS_EXACT = 63
-
-DEFAULT_CONTEXT = 4096
-MAX_THREADS = 512  # llama.cpp ends the process beyond
+# The most rows of logits that one pass may return.
+MAX_ROWS = MAX_DRAFT_LENGTH + 1
+MAX_ROWS_EXACT = 63  # from 64 on, attention has another kernel
 
 # A pass with more tokens than this can be broken off in the middle.
 _LONG_PASS = 64
@@ -37,36 +35,6 @@ GPU_REBUILD_HINT = (
     "CMAKE_ARGS='-DGGML_CUDA=on' (NVIDIA) or CMAKE_ARGS='-DGGML_METAL=on' (Apple): "
     "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """How a model is put into memory.
-
-    Raises:
-        OptionError: a value is out of its bounds.
-    """
-
-    context: int | None = None  # tokens the cache holds, rounded up to 256; None: DEFAULT_CONTEXT, if trained for it
-    batch: int = 512  # tokens one pass takes at most
-    threads: int | None = None  # None: one for each core
-    gpu_layers: int | None = None  # None: all where there is a GPU
-    exact: bool = False  # a row of logits has the same bits in a pass of any number of rows; see `_create_context`
-
-    def __post_init__(self) -> None:
-        for flag, value, least, most, hint in (
-            ("--context", self.context, 1, 2**31 - 1, f"{DEFAULT_CONTEXT} is the default."),
-            ("--batch", self.batch, 1, 2**20, "512 is the default."),
-            ("--threads", self.threads, 1, MAX_THREADS, "Leave it out to use every core."),
-            ("--gpu-layers", self.gpu_layers, 0, 2**20, "0 keeps the model on the CPU; leave it out to offload all."),
-        ):
-            if value is not None and not least <= value <= most:
-                raise OptionError(f"{flag} is {value}, but must be between {least} and {most}.", hint)
-        if self.exact and on_gpu(self):
-            raise OptionError(
-                "--exact is known to hold on the CPU only, and this llama.cpp would use a GPU.",
-                "Add '--gpu-layers 0' to keep the target on the CPU.",
-            )
 
 
 def default_threads() -> int:
@@ -87,6 +55,20 @@ def on_gpu(options: LoadOptions | None) -> bool:
     return has_gpu_backend() and (options is None or options.gpu_layers != 0)
 
 
+def require_backend(options: LoadOptions | None) -> None:
+    """Refuse exact mode on a GPU, where it is not known to hold.
+
+    Raises:
+        OptionError: the options ask for it.
+    """
+    if options is not None and options.exact and on_gpu(options):
+        raise OptionError(
+            "`exact` is known to hold on the CPU only, and this llama.cpp would use a GPU.",
+            "Set `gpu_layers` to 0 to keep the target on the CPU.",
+            field="exact",
+        )
+
+
 def runs_on_amx() -> bool:
     """Whether llama.cpp would use Intel's matrix tiles, in which its kernels can end the process.
 
@@ -105,7 +87,7 @@ def planned_context(file: GgufFile, options: LoadOptions | None) -> int:
 
 
 class LlamaModel:
-    """A GGUF model with its cache; a `LanguageModel` for the decoding room. Close it, or use it in `with`.
+    """A GGUF model with its cache; a `LanguageModel` for `specli.decoding`. Close it, or use it in `with`.
 
     Args:
         path: the GGUF file.
@@ -115,6 +97,7 @@ class LlamaModel:
         interrupted: asked during loading and during every pass; True breaks off with `Interrupted`.
 
     Raises:
+        OptionError: exact mode on a GPU.
         ModelFileError: the file is no whole GGUF.
         ModelUnsupportedError: a model whose cache cannot be rewound, or that does not continue text.
         ModelLoadError: llama.cpp refused it.
@@ -132,12 +115,13 @@ class LlamaModel:
     ) -> None:
         self.path = path
         self.options = options = options or LoadOptions()
+        require_backend(options)
         self.file: GgufFile = file or read_gguf(path)
         self._model: Any = None
         self._context: Any = None
         self._batch: Any = None
         self._interrupted = interrupted
-        self.n_past = 0
+        self.tokens: list[int] = []
         self.observer = None
         try:
             self._load(progress)
@@ -146,6 +130,7 @@ class LlamaModel:
             self.close()
             raise
 
+    tokens: list[int]  # what the cache holds; only `feed` and `rewind` change it
     observer: Callable[[int, Floats], None] | None  # is shown the position and the logits of each pass that has rows
     vocabulary: Vocabulary
     n_context: int  # tokens the cache holds at most
@@ -210,7 +195,6 @@ class LlamaModel:
         parameters.swa_full = options.exact  # else keep only the window, as llama.cpp's own tools do; `rewind` knows
         if options.exact:
             # Single rows have kernels of their own, so they get a companion in a sequence of its own, see `_pass`.
-            # 64 rows and more have their own attention kernel, which `max_rows` keeps out of reach.
             parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
             parameters.n_seq_max = 2
             parameters.kv_unified = True
@@ -219,13 +203,13 @@ class LlamaModel:
             raise ModelLoadError(
                 f"llama.cpp cannot make a context of {context} tokens for {self.path.name}: "
                 f"{last_complaint() or 'no reason given'}.",
-                "A smaller --context needs less memory.",
+                "A smaller `context` needs less memory.",
             )
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._abort = llama_cpp.ggml_abort_callback(lambda _user_data: self._interrupted())
         self._no_abort = llama_cpp.ggml_abort_callback()
         # llama.cpp rounds the context up and caps the batch by what was asked for: read both back.
-        # What was asked for holds, except that the companion of exact mode needs a place.
+        # What was asked for holds, except that the companion of exact mode needs a cell.
         room = int(llama_cpp.llama_n_ctx_seq(self._context)) - options.exact
         self.n_context = min(room, context)
         self.batch_size = int(llama_cpp.llama_n_batch(self._context))
@@ -236,8 +220,8 @@ class LlamaModel:
         self._positions = np.ctypeslib.as_array(batch.pos, shape)
         self._flags = np.ctypeslib.as_array(batch.logits, shape)
         np.ctypeslib.as_array(batch.n_seq_id, shape)[:] = 1
-        for place in range(shape[0]):
-            batch.seq_id[place][0] = 0
+        for index in range(shape[0]):
+            batch.seq_id[index][0] = 0
 
     @property
     def cost_key(self) -> str:
@@ -247,6 +231,11 @@ class LlamaModel:
             head = hashlib.sha256(file.read(1 << 16)).hexdigest()[:16]
         gpu = options.gpu_layers if on_gpu(options) else 0
         return f"{head}-{self.file.size}-{self.threads}-{options.batch}-{gpu}-{options.exact}-{version()}"
+
+    @property
+    def n_past(self) -> int:
+        """How many tokens the cache holds."""
+        return len(self.tokens)
 
     @property
     def n_vocab(self) -> int:
@@ -283,7 +272,7 @@ class LlamaModel:
         if self.n_past + count > self.n_context:
             raise DecodeError(
                 f"{self.n_past} tokens in the cache and {count} more do not fit in a context of {self.n_context}.",
-                "A larger --context holds more.",
+                "A larger `context` holds more.",
             )
         before = self.n_past
         start = 0
@@ -311,7 +300,7 @@ class LlamaModel:
             self._tokens[1], self._positions[1], self._flags[1] = tokens[0], 0, 1
             self._batch.seq_id[1][0] = 1
         self._batch.n_tokens = count + companion
-        # Asked for every operation of a pass, which is dear for short passes; those end soon anyway.
+        # Asked for every operation of a pass, which is expensive for short passes; those end soon anyway.
         if count > _LONG_PASS:
             llama_cpp.llama_set_abort_callback(self._context, self._abort, None)
         status = llama_cpp.llama_decode(self._context, self._batch)
@@ -322,10 +311,10 @@ class LlamaModel:
             llama_cpp.llama_memory_seq_rm(self._memory, 1, -1, -1)
             self._batch.seq_id[1][0] = 0
         if status == 0:
-            self.n_past += count
+            self.tokens.extend(tokens)
             return
         llama_cpp.llama_memory_seq_rm(self._memory, 0, before, -1)
-        self.n_past = before
+        del self.tokens[before:]
         if status == 2 or self._interrupted():
             raise Interrupted
         raise DecodeError(
@@ -338,7 +327,7 @@ class LlamaModel:
         """Whether a pass of one row, here, would have other bits than the same row among others.
 
         Matrices of floating-point numbers have a kernel for one row and one for more; quantised ones have not.
-        Attention splits a single row among threads once the cache has 512 places, counted in steps of 256.
+        Attention splits a single row among threads once the cache has 512 cells, counted in steps of 256.
         """
         if self.file.matrix_kinds & {"F32", "F16", "BF16"}:
             return True
@@ -356,15 +345,14 @@ class LlamaModel:
         window_gone = False
         if self._n_swa and length > 0:
             window_gone = llama_cpp.llama_memory_seq_pos_min(self._memory, 0) > max(0, length - self._n_swa)
-        if removed and not window_gone:
-            self.n_past = length
-        else:
+        if not removed or window_gone:
             llama_cpp.llama_memory_clear(self._memory, True)
-            self.n_past = 0
+            length = 0
+        del self.tokens[length:]
 
     def close(self) -> None:
         """Free the memory; safe to call twice, and while a reply is being made: it can only be given up then."""
-        self.n_past = 0  # so that nothing is left to rewind
+        self.tokens = []  # so that nothing is left to rewind
         if self._batch is not None:
             llama_cpp.llama_batch_free(self._batch)
             self._batch = None

@@ -1,6 +1,6 @@
 """The command line: which commands there are, and how every failure becomes a message and an exit code.
 
-Knows the commands. Must not know how they work; each is imported only when it is run.
+A command's module is imported when the command is run, asked for help, or completed: listing them must be quick.
 """
 
 from __future__ import annotations
@@ -8,20 +8,30 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from specli import __version__
 from specli.errors import Interrupted, OptionError, SpecliError
-from specli.llama.binding import set_verbose
 from specli.terminal import console
-from specli.terminal.commands import models
-from specli.terminal.commands.audit import audit
-from specli.terminal.commands.chat import chat
-from specli.terminal.commands.compare import compare
-from specli.terminal.commands.complete import complete
-from specli.terminal.commands.quantize import quantize
-from specli.terminal.commands.tune import tune_pair
+
+# Name -> (module, function, first line of its help).
+COMMANDS = {
+    "complete": ("complete", "complete", "Answer one prompt."),
+    "chat": ("chat", "chat", "Chat with a model; every conversation is kept and can be resumed."),
+    "compare": ("compare", "compare", "Measure whether a draft model makes the target faster here, by kind of prompt."),
+    "audit": ("audit", "audit", "Check that drafts do not change the output; exit 3 when they do."),
+    "tune": ("tune", "tune_pair", "Predict what drafts gain on this machine, check it in short runs, and say why."),
+    "quantize": ("quantize", "quantize", "Write a model with another type of weights."),
+    "list": ("models", "list_models", "List the models that have names, and which of them are on this disk."),
+    "show": ("models", "show", "Show what a model file says about itself."),
+    "pull": ("models", "pull", "Fetch a model, verified and whole, or say where it is."),
+    "check": ("models", "check", "Check whether a draft model can serve a target model; exit 1 when it cannot."),
+}
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     name="specli",
@@ -29,18 +39,27 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_CONTEXT,
 )
-app.command("complete")(complete)
-app.command("chat")(chat)
-app.command("compare")(compare)
-app.command("audit")(audit)
-app.command("tune")(tune_pair)
-app.command("quantize")(quantize)
-app.command("list")(models.list_models)
-app.command("show")(models.show)
-app.command("pull")(models.pull)
-app.command("check")(models.check)
+
+
+class _Deferred(TyperCommand):
+    """Stands for a command in lists; whatever else is asked of it goes to the command itself."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return load_command(str(self.name)).make_context(info_name, args, parent=parent, **extra)
+
+
+def load_command(name: str) -> Any:
+    """Import a command."""
+    module, function, _ = COMMANDS[name]
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=_CONTEXT)
+    single.command(name)(getattr(import_module(f"specli.terminal.commands.{module}"), function))
+    return typer.main.get_command(single)
+
+
+for _name, (_, _, _help) in COMMANDS.items():
+    app.command(_name, help=_help, cls=_Deferred)(lambda: None)
 
 
 def _print_version(wanted: bool) -> None:
@@ -58,16 +77,12 @@ def specli(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run specli and end the process with its exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    sys.exit(run(arguments))
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
 def run(arguments: list[str]) -> int:
     """Run specli with these arguments and return its exit code."""
-    words = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    verbosity = sum(len(word) - 1 for word in words if word in ("-v", "-vv")) + words.count("--verbose")
-    set_verbose(verbosity > 0)
-    console.set_quiet("-q" in words or "--quiet" in words)
+    console.set_verbosity(0)
     try:
         result = app(arguments, standalone_mode=False)
         sys.stdout.flush()
@@ -77,30 +92,28 @@ def run(arguments: list[str]) -> int:
             return OptionError.exit_code
         return _failed(OptionError(error.format_message(), "'specli --help' and 'specli COMMAND --help' show how."))
     except SpecliError as error:
-        return _failed(error, verbosity)
+        return _failed(error)
     except KeyboardInterrupt:
-        return _failed(Interrupted("interrupted.", "What was fetched so far is kept."), verbosity)
+        return _failed(Interrupted("interrupted.", "What was fetched so far is kept."))
     except BrokenPipeError:
         # Nobody reads any more, for instance after '| head'. Keep Python from complaining when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
         if error.filename is not None:
-            hint = "Check that it is there and that you may use it."
-            return _failed(SpecliError(f"cannot use {error.filename}: {error.strerror}.", hint), verbosity)
+            hint = "Check that it exists and that you may use it."
+            return _failed(SpecliError(f"cannot use {error.filename}: {error.strerror}.", hint))
         # The result could not be written: the disk is full, or the device is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _failed(SpecliError(f"cannot write the result: {error.strerror}.", "Is the disk full?"), verbosity)
+        return _failed(SpecliError(f"cannot write the result: {error.strerror}.", "Is the disk full?"))
     except typer.Exit as request:
         return request.exit_code
     except MemoryError:
-        return _failed(
-            SpecliError("there is not enough memory.", "A smaller model or --context needs less."), verbosity
-        )
+        return _failed(SpecliError("there is not enough memory.", "A smaller model or `context` needs less."))
 
 
-def _failed(error: SpecliError, verbosity: int = 0) -> int:
-    if verbosity > 1:
+def _failed(error: SpecliError) -> int:
+    if console.verbosity() > 1:
         traceback.print_exc()
     sys.stdout.flush()
     console.print_error(error)

@@ -1,7 +1,6 @@
 """What is printed on a terminal, other than replies: lines, messages, tables and progress.
 
-Knows rich. Must not know models or how to decode. What was asked for (text, tables, JSON)
-goes to standard output; progress, figures and warnings go to standard error.
+What was asked for (text, tables, JSON) goes to standard output; progress, figures and warnings go to standard error.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -31,11 +30,27 @@ from rich.text import Text
 
 from specli.decoding.metrics import Metrics
 from specli.errors import SpecliError
+from specli.terminal.options import spelled
+
+if TYPE_CHECKING:
+    from specli.engine.reply import Reply
 
 # A pipe has no width that a table should be folded to.
 output = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 1000)
 errors = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 _quiet = False
+_verbosity = 0
+
+
+def set_verbosity(verbosity: int) -> None:
+    """Remember how often -v was given."""
+    global _verbosity
+    _verbosity = verbosity
+
+
+def verbosity() -> int:
+    """Return how often -v was given."""
+    return _verbosity
 
 
 def set_quiet(quiet: bool) -> None:
@@ -89,9 +104,9 @@ def note(message: str | Text) -> None:
 
 
 def _print_message(kind: str, style: str, message: str, hint: str | None) -> None:
-    errors.print(Text.assemble((f"{kind}: ", style), visible(message).replace("\n", " ")))
+    errors.print(Text.assemble((f"{kind}: ", style), visible(spelled(message)).replace("\n", " ")))
     if hint:
-        errors.print(Text.assemble(("Hint: ", "bold"), visible(hint)))
+        errors.print(Text.assemble(("Hint: ", "bold"), visible(spelled(hint))))
 
 
 def print_turn(role: str, content: str) -> None:
@@ -125,9 +140,9 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     output.print(table, soft_wrap=False)
 
 
-def print_stats(metrics: Metrics) -> None:
+def print_stats(reply: Reply) -> None:
     """Print how a reply went, in one dim line."""
-    note(stats_line(metrics))
+    note(f"{stats_line(reply.metrics)} · seed {reply.seed}")
 
 
 def stats_line(metrics: Metrics) -> str:
@@ -140,10 +155,10 @@ def stats_line(metrics: Metrics) -> str:
         rate = 100 * metrics.accepted / metrics.tested
         parts.append(f"accepted {metrics.accepted}/{metrics.tested} ({rate:.0f} %)")
         parts.append(f"{metrics.mean_accepted_length:.2f} tokens per target pass")
-    if metrics.paused and not metrics.drafted:
-        parts.append("no drafts: none promised to pay")
-    elif metrics.paused:
-        parts.append(f"no draft for {metrics.paused} of {metrics.rounds} passes")
+    if metrics.undrafted_rounds and not metrics.drafted:
+        parts.append("no drafts: none was worth it")
+    elif metrics.undrafted_rounds:
+        parts.append(f"no draft for {metrics.undrafted_rounds} of {metrics.rounds} passes")
     if metrics.generated:
         parts.append(f"first token {metrics.first_token_seconds:.2f} s")
         total = metrics.decode_seconds or 1.0

@@ -1,239 +1,33 @@
-"""The options that several commands share, each described once, and what they become.
+"""Options on the command line: how each field of an option class is spelled as a flag, and how flags become objects.
 
-Knows option names and help texts. Must not know how a command uses them. A flag that two or more known tools agree
-on has their name.
+Help and bounds stand beside the fields (`specli.options`); here are only names, and words for what a shell cannot say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from specli.decoding.sampling import SamplingOptions
+from specli.engine.options import ReplyOptions
 from specli.errors import OptionError
+from specli.options import declared
 
-_MODELS, _SAMPLING = "Models and machine", "Sampling"
-_SPECULATION, _OUTPUT = "Speculation", "Output"
-
-
-def _option(panel: str, *names: str, help: str, metavar: str | None = None, show_default: bool = True) -> object:
-    return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar, show_default=show_default)
+MODELS, SAMPLING, SPECULATION, OUTPUT = "Models and machine", "Sampling", "Speculation", "Output"
 
 
-Target = Annotated[
-    str | None,
-    typer.Option(
-        "-m",
-        "--model",
-        help="Target model: a name of 'specli list', a .gguf file, or user/repository[:quant].",
-        metavar="MODEL",
-        envvar="SPECLI_MODEL",
-        rich_help_panel=_MODELS,
-    ),
-]
-DraftModel = Annotated[
-    str | None,
-    typer.Option(
-        "-md",
-        "--draft-model",
-        help="Draft model, named like the target; 'none' goes without. Default: the one that belongs to the target.",
-        metavar="MODEL",
-        envvar="SPECLI_DRAFT_MODEL",
-        rich_help_panel=_MODELS,
-    ),
-]
-Context = Annotated[
-    int | None,
-    _option(
-        _MODELS, "-c", "--context", help="Tokens that prompt and reply may have together. Default: 4096.", metavar="N"
-    ),
-]
-Batch = Annotated[int, _option(_MODELS, "-b", "--batch", help="Tokens of the prompt read in one pass.", metavar="N")]
-Threads = Annotated[
-    int | None, _option(_MODELS, "-t", "--threads", help="CPU threads. Default: one for each core.", metavar="N")
-]
-GpuLayers = Annotated[
-    int | None,
-    _option(_MODELS, "-ngl", "--gpu-layers", help="Layers of the target on the GPU. Default: all.", metavar="N"),
-]
-DraftGpuLayers = Annotated[
-    int | None,
-    _option(
-        _MODELS, "-ngld", "--draft-gpu-layers", help="Layers of the draft model on the GPU. Default: all.", metavar="N"
-    ),
-]
-
-DraftLength = Annotated[
-    str,
-    _option(
-        _SPECULATION,
-        "--draft-length",
-        help="Tokens in one draft; auto drafts as many as pay here, or none; 0 decodes plainly.",
-        metavar="N|auto",
-    ),
-]
-Drafter = Annotated[
-    str,
-    _option(
-        _SPECULATION,
-        "--drafter",
-        help="Where drafts come from: model is the draft model; lookup continues what occurred before, without a "
-        "model; auto takes what pays more.",
-        metavar="auto|model|lookup",
-    ),
-]
-Verification = Annotated[
-    str,
-    _option(
-        _SPECULATION,
-        "--verification",
-        help="Accept rule: block accepts most; token is the textbook's; match is what other tools do; with coupled a "
-        "seed gives the same text with any draft. All keep the target's distribution.",
-        metavar="block|token|match|coupled",
-    ),
-]
-DraftTemperature = Annotated[
-    float | None,
-    _option(
-        _SPECULATION,
-        "--draft-temp",
-        help="Temperature that the draft model is sampled with; it changes the speed, never the output. "
-        "Default: the target's.",
-        metavar="T",
-    ),
-]
-Exact = Annotated[
-    bool,
-    _option(
-        _MODELS,
-        "--exact",
-        help="Let the target compute the same bits in passes of any size, so that at temperature 0 the text is "
-        "identical with and without a draft. CPU only, and slower.",
-    ),
-]
-NoDraft = Annotated[bool, _option(_SPECULATION, "--no-draft", help="Decode plainly, without a draft model.")]
-
-Temperature = Annotated[
-    float, _option(_SAMPLING, "--temp", help="Temperature; 0 always takes the most probable token.", metavar="T")
-]
-TopK = Annotated[int, _option(_SAMPLING, "--top-k", help="Keep the K most probable tokens; 0 keeps all.", metavar="K")]
-TopP = Annotated[
-    float, _option(_SAMPLING, "--top-p", help="Keep the fewest tokens that reach this probability.", metavar="P")
-]
-MinP = Annotated[
-    float, _option(_SAMPLING, "--min-p", help="Drop tokens below this share of the most probable one.", metavar="P")
-]
-RepeatPenalty = Annotated[
-    float, _option(_SAMPLING, "--repeat-penalty", help="Make repeated tokens less likely; 1 is none.", metavar="X")
-]
-FrequencyPenalty = Annotated[
-    float, _option(_SAMPLING, "--frequency-penalty", help="Taken off a logit for each repetition.", metavar="X")
-]
-PresencePenalty = Annotated[
-    float, _option(_SAMPLING, "--presence-penalty", help="Taken off the logit of a token that was used.", metavar="X")
-]
-RepeatLastN = Annotated[
-    int, _option(_SAMPLING, "--repeat-last-n", help="How many tokens the penalties look back; -1 all.", metavar="N")
-]
-LogitBias = Annotated[
-    list[str] | None,
-    _option(
-        _SAMPLING,
-        "--logit-bias",
-        help="ID=X adds X to a token's logit, ID=false forbids it; may be repeated.",
-        metavar="ID=X",
-    ),
-]
-Seed = Annotated[
-    int, _option(_SAMPLING, "--seed", help="The same seed gives the same text; -1 takes a new one.", metavar="N")
-]
-
-MaxTokens = Annotated[
-    int, _option(_OUTPUT, "-n", "--max-tokens", help="Tokens of the reply at most; -1 is no limit.", metavar="N")
-]
-Prompts = Annotated[
-    str,
-    _option(
-        _OUTPUT,
-        "--prompts",
-        help="What to ask: 'builtin', some of its classes as in 'builtin:code,story', or a file with one prompt a "
-        "line, or JSONL with prompt, class and system.",
-        metavar="FILE|builtin[:CLASS,...]",
-    ),
-]
-Stop = Annotated[
-    list[str] | None,
-    _option(_OUTPUT, "--stop", help="End the reply before this text; may be repeated.", metavar="TEXT"),
-]
-IgnoreEos = Annotated[bool, _option(_OUTPUT, "--ignore-eos", help="Go on where the model would end.")]
-ShowDraft = Annotated[
-    bool, _option(_OUTPUT, "--show-draft", help="Colour the text by where each token came from (on a terminal).")
-]
-Json = Annotated[bool, _option(_OUTPUT, "--json", help="Print one JSON document instead.")]
-Quiet = Annotated[bool, _option(_OUTPUT, "-q", "--quiet", help="Print nothing but the result, warnings and errors.")]
-Verbose = Annotated[
-    int,
-    typer.Option(
-        "-v", "--verbose", count=True, help="Show llama.cpp's log; -vv also tracebacks.", rich_help_panel=_OUTPUT
-    ),
-]
-
-
-def draft_length(text: str) -> int | None:
-    """Return a draft length as it was typed; None is auto.
-
-    Raises:
-        OptionError: it is neither a number nor auto.
-    """
-    if text == "auto":
-        return None
+def _draft_length(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise OptionError(
-            f"--draft-length is {text!r}, but must be 'auto', or a whole number.", "auto is the default."
+            f"`draft_length` is {text!r}, but must be 'auto', or a whole number.", "auto is the default."
         ) from None
-
-
-def sampling_options(
-    *,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    repeat_penalty: float,
-    frequency_penalty: float,
-    presence_penalty: float,
-    repeat_last_n: int,
-    logit_bias: list[str] | None,
-) -> SamplingOptions:
-    """Check the sampling options as they were typed.
-
-    Raises:
-        OptionError: a value is out of its bounds.
-    """
-    return SamplingOptions(
-        temperature,
-        top_k,
-        top_p,
-        min_p,
-        repeat_penalty,
-        frequency_penalty,
-        presence_penalty,
-        repeat_last_n,
-        logit_biases(logit_bias or ()),
-    )
-
-
-def logit_biases(texts: Iterable[str]) -> tuple[tuple[int, float], ...]:
-    """Return what is added to the logits of tokens, from texts like 1234=-2.5.
-
-    Raises:
-        OptionError: one of them is something else.
-    """
-    return tuple(_bias(text) for text in texts)
 
 
 def _bias(text: str) -> tuple[int, float]:
@@ -245,6 +39,205 @@ def _bias(text: str) -> tuple[int, float]:
         return int(token), number
     except ValueError:
         raise OptionError(
-            f"--logit-bias is {text!r}, but must be a token id, '=', and a number or 'false'.",
-            "For instance --logit-bias 1234=-2.5; 'specli complete --json' shows token ids.",
+            f"`logit_bias` is {text!r}, but must be a token id, '=', and a number or 'false'.",
+            "For instance 1234=-2.5; 'specli complete --json' shows token ids.",
         ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a field is written on the command line, where that is not `--` and its name."""
+
+    names: tuple[str, ...] = ()
+    metavar: str = ""
+    none: int | str | None = None  # stands for None
+    read: Callable[[str], Any] | None = None  # makes a value of text, or one entry of a tuple
+    panel: str = ""
+
+
+SPELLINGS = {
+    "temperature": Spelling(("--temp",), "T"),
+    "top_k": Spelling(metavar="K"),
+    "top_p": Spelling(metavar="P"),
+    "min_p": Spelling(metavar="P"),
+    "logit_bias": Spelling(metavar="ID=X", read=_bias),
+    "seed": Spelling(none=-1),
+    "draft_length": Spelling(metavar="N|auto", none="auto", read=_draft_length, panel=SPECULATION),
+    "drafter": Spelling(panel=SPECULATION),
+    "verification": Spelling(panel=SPECULATION),
+    "draft_temperature": Spelling(("--draft-temp",), "T", panel=SPECULATION),
+    "max_tokens": Spelling(("-n", "--max-tokens"), none=-1, panel=OUTPUT),
+    "stop": Spelling(metavar="TEXT", read=str, panel=OUTPUT),
+    "ignore_eos": Spelling(panel=OUTPUT),
+    "context": Spelling(("-c", "--context"), panel=MODELS),
+    "batch": Spelling(("-b", "--batch"), panel=MODELS),
+    "threads": Spelling(("-t", "--threads"), panel=MODELS),
+    "gpu_layers": Spelling(("-ngl", "--gpu-layers"), panel=MODELS),
+    "draft_gpu_layers": Spelling(("-ngld", "--draft-gpu-layers"), panel=MODELS),
+    "exact": Spelling(panel=MODELS),
+}
+
+
+def flag(field: str) -> str:
+    """Return the long flag of a field."""
+    names = SPELLINGS.get(field, Spelling()).names or (f"--{field.replace('_', '-')}",)
+    return next(name for name in names if name.startswith("--"))
+
+
+def spelled(text: str) -> str:
+    """Return a message with flags in place of the fields that it names in backquotes."""
+    return re.sub(r"`([a-z_]+)`", lambda found: flag(found[1]), text)
+
+
+# --- Option classes of the terminal itself --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Which models."""
+
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "-m",
+            "--model",
+            help="Target model: a name of 'specli list', a .gguf file, or user/repository[:quant].",
+            metavar="MODEL",
+            envvar="SPECLI_MODEL",
+            rich_help_panel=MODELS,
+        ),
+    ] = None
+    draft_model: Annotated[
+        str | None,
+        typer.Option(
+            "-md",
+            "--draft-model",
+            help="Draft model, named like the target; with 'none' drafts are only looked up in the text. Default: the "
+            "one that belongs to the target.",
+            metavar="MODEL",
+            envvar="SPECLI_DRAFT_MODEL",
+            rich_help_panel=MODELS,
+        ),
+    ] = None
+
+    def draft_for(self, reply: ReplyOptions) -> str | None:
+        """Return the name of the draft model that replies with these options need, `none` where they need none."""
+        return "none" if reply.draft_length == 0 or reply.drafter == "lookup" else self.draft_model
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What is printed beside the result."""
+
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document instead.", rich_help_panel=OUTPUT)
+    ] = False
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "-q", "--quiet", help="Print nothing but the result, warnings and errors.", rich_help_panel=OUTPUT
+        ),
+    ] = False
+    verbose: Annotated[
+        int,
+        typer.Option(
+            "-v", "--verbose", count=True, help="Show llama.cpp's log; -vv also tracebacks.", rich_help_panel=OUTPUT
+        ),
+    ] = 0
+
+
+class OnFull(StrEnum):
+    """What happens when the context is full."""
+
+    ASK = "ask"
+    DROP = "drop"
+    STOP = "stop"
+
+
+Prompts = Annotated[
+    str,
+    typer.Option(
+        "--prompts",
+        help="What to ask: 'builtin', some of its classes as in 'builtin:code,story', or a file with one prompt a "
+        "line, or JSONL with prompt, class and system.",
+        metavar="FILE|builtin[:CLASS,...]",
+        rich_help_panel=OUTPUT,
+    ),
+]
+ShowDraft = Annotated[
+    bool,
+    typer.Option(
+        "--show-draft", help="Color the text by where each token came from (on a terminal).", rich_help_panel=OUTPUT
+    ),
+]
+NoDraft = Annotated[
+    bool, typer.Option("--no-draft", help="Disable drafting, like --draft-length 0.", rich_help_panel=SPECULATION)
+]
+System = Annotated[str | None, typer.Option("-s", "--system", help="System prompt.", metavar="TEXT")]
+
+
+def seeded(reply: ReplyOptions) -> ReplyOptions:
+    """Return options with a seed, a new one if there is none: reports name the seed that gives them again."""
+    return reply if reply.seed is not None else reply.changed(seed=secrets.randbits(32))
+
+
+# --- From flags to values --------------------------------------------------------------------------------------------
+
+
+def read_value(name: str, value: Any) -> Any:
+    """Return the value of a field from that of its flag.
+
+    Raises:
+        OptionError: it cannot be read.
+    """
+    spelling = SPELLINGS.get(name, Spelling())
+    if spelling.none is not None and value == spelling.none:
+        return None
+    if spelling.read is None:
+        return value
+    return tuple(map(spelling.read, value or ())) if not isinstance(value, str) else spelling.read(value)
+
+
+def settable() -> dict[str, str]:
+    """Return what can be set while a chat goes on: fields of replies by the names of their flags."""
+    names = [name for kind in (type(ReplyOptions().sampling), ReplyOptions) for name in declared(kind)]
+    return {flag(name).removeprefix("--"): name for name in names}
+
+
+def with_setting(reply: ReplyOptions, field: str, text: str) -> ReplyOptions:
+    """Return reply options with one field changed to what was typed, read and checked like its flag.
+
+    Raises:
+        OptionError: the value cannot be used.
+    """
+    kind, _ = (declared(ReplyOptions) | declared(type(reply.sampling)))[field]
+    spelling = SPELLINGS.get(field, Spelling())
+    if get_origin(kind) is tuple:
+        return reply.changed(**{field: read_value(field, [] if text == "none" else text.split())})
+    plain = next((one for one in (kind, *get_args(kind)) if one in (bool, int, float)), str)
+    if plain is bool:
+        if text not in ("on", "off"):
+            raise OptionError(f"`{field}` is {text!r}, but must be on or off.", field=field)
+        return reply.changed(**{field: text == "on"})
+    try:
+        value = text if spelling.read else plain(text)
+    except ValueError:
+        number = "a number" if plain is float else "a whole number"
+        raise OptionError(
+            f"`{field}` is {text!r}, but must be {number}.", "/params shows the present values.", field=field
+        ) from None
+    return reply.changed(**{field: read_value(field, value)})
+
+
+def setting_text(reply: ReplyOptions, field: str) -> str:
+    """Return the value of a field as it would be typed."""
+    value = getattr(reply if hasattr(reply, field) else reply.sampling, field)
+    if field == "logit_bias":
+        return (
+            " ".join(f"{token}={'false' if bias == float('-inf') else f'{bias:g}'}" for token, bias in value) or "none"
+        )
+    if isinstance(value, tuple):
+        return " ".join(map(repr, value)) or "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(SPELLINGS.get(field, Spelling()).none or "auto") if value is None else str(value)

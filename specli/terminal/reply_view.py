@@ -1,7 +1,4 @@
-"""A reply on the terminal while it comes: colours by origin, whole words, dimmed thoughts, Markdown.
-
-Knows rich and the events of a reply. Must not know models, or what happens to a reply afterwards.
-"""
+"""A reply on the terminal while it comes: colours by origin, whole words, dimmed thoughts, Markdown."""
 
 from __future__ import annotations
 
@@ -16,7 +13,8 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.text import Text
 
-from specli.engine.reply import Piece, Reading, Reply, ReplyEvent
+from specli.decoding.loop import PromptProgress
+from specli.engine.reply import Piece, Reply, ReplyEvent
 from specli.terminal import console
 
 # Each kind differs by more than its colour.
@@ -34,7 +32,7 @@ def stream_reply(events: Generator[ReplyEvent], shown: ReplyWriter | None) -> Re
     with closing(events):  # before its models are, whatever happens here
         with console.waiting("Reading the prompt") as show:
             event = next(events)
-            while isinstance(event, Reading):
+            while isinstance(event, PromptProgress):
                 show(f"Reading the prompt: {event.done} of {event.total} tokens")
                 event = next(events)
         with shown or nullcontext():
@@ -43,7 +41,7 @@ def stream_reply(events: Generator[ReplyEvent], shown: ReplyWriter | None) -> Re
                     shown.add(event.text, event.origin)
                 event = next(events)
             if shown is not None:
-                shown.end(event.tail)
+                shown.end()
     return event
 
 
@@ -59,8 +57,8 @@ class ReplyWriter(Protocol):
     def add(self, text: str, origin: str) -> None:
         """Show a piece."""
 
-    def end(self, tail: str) -> None:
-        """Show the end of the text, and begin a new line."""
+    def end(self) -> None:
+        """Begin a new line after the last piece."""
 
 
 class PlainReply:
@@ -102,11 +100,9 @@ class PlainReply:
         if not console.output.no_color:
             sys.stdout.write("\x1b[2m" if dim else "\x1b[0m")
 
-    def end(self, tail: str) -> None:
-        """Show the end of the text, and begin a new line."""
-        self._write(tail)
-        last = tail or self._newest
-        if last and not last.endswith("\n"):
+    def end(self) -> None:
+        """Begin a new line after the last piece."""
+        if self._newest and not self._newest.endswith("\n"):
             console.write("\n")
 
 
@@ -155,7 +151,7 @@ class WordWrap:
 
 
 class MarkdownReply:
-    """Shows a reply as Markdown: each block is rendered again while it grows, and printed for good when it is whole."""
+    """Shows a reply as Markdown: each block is rendered again while it grows, and finalized once complete."""
 
     def __init__(self) -> None:
         self._block = ""
@@ -179,13 +175,12 @@ class MarkdownReply:
         height = max(1, console.output.height - 2)
         self._live.update(Text("\n".join(self._block.splitlines()[-height:])), refresh=True)
 
-    def end(self, tail: str) -> None:
-        """Print what is left."""
-        rest = self._block + console.visible(tail)
+    def end(self) -> None:
+        """Print the last block."""
         self._live.update("", refresh=True)
         self._live.stop()
-        if rest.strip():
-            console.output.print(Markdown(rest), soft_wrap=False)
+        if self._block.strip():
+            console.output.print(Markdown(self._block), soft_wrap=False)
 
 
 def split_blocks(text: str) -> tuple[str, str]:

@@ -12,7 +12,8 @@ from toys import Setting, ToyModel, reply_error, round_error
 from specli.decoding import verification
 from specli.decoding.drafting import Draft, DraftModelDrafter, LookupDrafter, ScheduledDrafter
 from specli.decoding.lookup import LookupIndex
-from specli.decoding.sampling import Distribution, SamplingOptions, distribution
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import Distribution, distribution
 from specli.decoding.schedule import Costs, Schedule
 from specli.decoding.verification import RULES, Verdict
 

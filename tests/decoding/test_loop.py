@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from specli.decoding.drafting import Draft, DraftModelDrafter
-from specli.decoding.loop import Emitted, Finished, LoopOptions, Prefilling, decode
+from specli.decoding.loop import Emitted, Finished, LoopOptions, PromptProgress, decode
 from specli.decoding.metrics import Metrics
-from specli.decoding.sampling import SamplingOptions
+from specli.decoding.options import SamplingOptions
 from specli.decoding.verification import CoupledVerifier, SeededVerifier
 from specli.errors import Interrupted
 
@@ -61,7 +61,7 @@ class Forgetful(HashModel):
 
 
 def run(target, draft=None, *, prompt=(1, 2, 3), draft_length=4, max_tokens=None, sampling=GREEDY, seed=7, rule="block",
-        drafter=None, take=None, **hooks):  # fmt: skip
+        drafter=None, take=None, stop_after=(), **hooks):  # fmt: skip
     verifier = SeededVerifier(rule, seed)
     if draft is not None:
         drafter = DraftModelDrafter(draft, sampling, verifier.draw_draft, target.n_vocab)
@@ -69,7 +69,14 @@ def run(target, draft=None, *, prompt=(1, 2, 3), draft_length=4, max_tokens=None
     events = decode(
         target, drafter, verifier, tokens, LoopOptions(sampling, draft_length, max_tokens), metrics, **hooks
     )
-    seen = list(events if take is None else itertools.islice((e for e in events if isinstance(e, Emitted)), take))
+    read = events if take is None else itertools.islice((e for e in events if isinstance(e, Emitted)), take)
+    seen = []
+    for event in read:
+        seen.append(event)
+        if isinstance(event, Emitted) and event.token in stop_after:  # as whoever finds a stop string does
+            events.close()
+            seen.append(Finished("stop"))
+            break
     events.close()
     emitted = [event.token for event in seen if isinstance(event, Emitted)]
     reason = seen[-1].reason if seen and isinstance(seen[-1], Finished) else None
@@ -134,10 +141,10 @@ def test_a_long_prompt_is_read_in_batches_and_told_about():
     target = HashModel(batch_size=16)
     verifier = SeededVerifier("block", 0)
     events = list(decode(target, None, verifier, list(range(40)), LoopOptions(GREEDY, 0, 2), Metrics()))
-    assert [event for event in events if isinstance(event, Prefilling)] == [
-        Prefilling(16, 40),
-        Prefilling(32, 40),
-        Prefilling(39, 40),
+    assert [event for event in events if isinstance(event, PromptProgress)] == [
+        PromptProgress(16, 40),
+        PromptProgress(32, 40),
+        PromptProgress(39, 40),
     ]
 
 
@@ -153,7 +160,7 @@ def test_exactly_as_many_tokens_as_asked_for(count, draft_length):
 
 @pytest.mark.parametrize("slot", range(1, 14))
 @pytest.mark.parametrize("ending", ["end token", "stop"])
-def test_a_reply_ends_at_any_place_of_a_draft(slot, ending):
+def test_a_reply_ends_at_any_position_of_a_draft(slot, ending):
     plain, *_ = run(HashModel(), max_tokens=20)
     at = next(at for at in range(slot, 20) if plain[at - 1] not in plain[: at - 1])  # its first appearance
     for draft_length in (0, 3, 5):
@@ -162,8 +169,9 @@ def test_a_reply_ends_at_any_place_of_a_draft(slot, ending):
             target = HashModel(end_tokens=ends if ending == "end token" else ())
             draft.end_tokens = target.end_tokens
             draft.cache.clear()
-            hooks = {} if ending == "end token" else {"ends_reply": ends.__contains__}
-            emitted, reason, metrics, tokens = run(target, draft, draft_length=draft_length, max_tokens=20, **hooks)
+            emitted, reason, metrics, tokens = run(
+                target, draft, draft_length=draft_length, max_tokens=20, stop_after=ends
+            )
             assert emitted == plain[:at]
             assert reason == "stop"
             assert metrics.accepted + metrics.rounds - metrics.generated in (0, 1)
@@ -191,7 +199,7 @@ def test_the_context_ends_a_reply_and_is_never_overrun(draft_context, draft_leng
     target, draft = HashModel(n_context=24), HashModel(n_context=draft_context)
     emitted, reason, _, tokens = run(target, draft, prompt=range(10), draft_length=draft_length)
     assert reason == "context"
-    assert len(tokens) == 25  # the last token needs no place of its own
+    assert len(tokens) == 25  # the last token needs no cell of its own
     assert emitted == run(HashModel(), prompt=range(10), max_tokens=15)[0]
 
 
@@ -267,7 +275,7 @@ def test_penalties_see_the_tokens_of_the_round():
         assert run(HashModel(n_vocab=12), draft, max_tokens=60, sampling=sampling)[0] == plain
     assert plain != without
     _, _, metrics, _ = run(HashModel(n_vocab=12), HashModel(n_vocab=12), max_tokens=60, sampling=sampling)
-    assert metrics.acceptance_rate == 1.0  # the draft is penalised alike
+    assert metrics.acceptance_rate == 1.0  # the draft is penalized alike
 
 
 def test_a_drafter_with_nothing_to_say():
@@ -283,7 +291,7 @@ def test_a_drafter_with_nothing_to_say():
     assert (metrics.rounds, metrics.drafted, metrics.acceptance_rate) == (7, 0, None)
 
 
-def test_metrics_count_places_and_shares():
+def test_metrics_count_positions_and_shares():
     _, _, metrics, _ = run(HashModel(), Sometimes(), max_tokens=100)
     assert sum(metrics.tested_at.values()) == metrics.tested
     assert sum(metrics.accepted_at.values()) == metrics.accepted

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from specli.decoding.sampling import Distribution, SamplingOptions, distribution, top_ids
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import Distribution, distribution, top_ids
 from specli.errors import DecodeError, OptionError
 
 PROBS = [0.5, 0.3, 0.15, 0.05]

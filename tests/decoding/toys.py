@@ -19,7 +19,8 @@ import numpy as np
 from specli.decoding.drafting import Draft, DraftModelDrafter
 from specli.decoding.loop import Emitted, LoopOptions, decode
 from specli.decoding.metrics import Metrics
-from specli.decoding.sampling import Distribution, SamplingOptions, distribution
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import Distribution, distribution
 from specli.decoding.verification import verify
 
 

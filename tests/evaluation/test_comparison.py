@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from specli.decoding.calibration import CostCurve, measure_costs
-from specli.decoding.sampling import SamplingOptions
+from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
 from specli.errors import JournalError, OptionError, PromptError
 from specli.evaluation.comparison import Arm, Measurement, Plan, by_turns, make_arms, measure, measurement_json
@@ -17,7 +17,8 @@ from specli.evaluation.journal import Journal, read_journal
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.settings import Settings, settings_from, settings_json
 from specli.evaluation.summary import OVERALL, bootstrap_mean_of_classes, bootstrap_median, summarise, verdict
-from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 from specli.llama.text import Message
 
 

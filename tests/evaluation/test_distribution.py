@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from test_exactness import bonus_from_the_wrong_row, end_at_the_first_failure, softmax_of_residual
 from tiny import write_tiny_model
 
-from specli.decoding.sampling import Distribution, SamplingOptions, distribution
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import Distribution, distribution
 from specli.decoding.verification import RULES
 from specli.engine.engine import Engine
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.errors import PromptError
 from specli.evaluation.distribution import (
     REST,
@@ -29,7 +30,8 @@ from specli.evaluation.distribution import (
 )
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.statistics import detectable_shift, detectable_variation, g_test, mean_test
-from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 from specli.llama.text import Message
 
 PROMPTS = [

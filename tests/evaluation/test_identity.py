@@ -7,7 +7,7 @@ import pytest
 from specli.decoding.sampling import Distribution
 from specli.decoding.verification import RULES, Verdict
 from specli.engine.engine import Engine
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.evaluation.identity import (
     Difference,
     GreedyRun,
@@ -19,7 +19,8 @@ from specli.evaluation.identity import (
     largest_noise,
 )
 from specli.evaluation.prompts import Prompt
-from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 from specli.llama.text import Message
 
 PROMPTS = [Prompt("own", f"own-{number}", (Message("user", text),)) for number, text in enumerate(("abc", "hello"))]

@@ -6,9 +6,9 @@ import pytest
 
 from specli.decoding.calibration import CostCurve
 from specli.decoding.metrics import Metrics
-from specli.decoding.sampling import SamplingOptions
+from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.tuning import (
     LENGTHS,
@@ -20,7 +20,8 @@ from specli.evaluation.tuning import (
     predict,
     tune,
 )
-from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 from specli.llama.text import Message
 
 

@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from tiny import write_tiny_model
 
-from specli.decoding.sampling import SamplingOptions, distribution
+from specli.decoding.options import SamplingOptions
+from specli.decoding.sampling import distribution
 from specli.engine.engine import Engine
-from specli.engine.reply import Piece, ReplyOptions
+from specli.engine.options import ReplyOptions
+from specli.engine.reply import Piece
 from specli.errors import DecodeError, Interrupted, ModelFileError, ModelLoadError, ModelUnsupportedError, OptionError
 from specli.llama.binding import llama_cpp
-from specli.llama.model import MAX_ROWS, LlamaModel, LoadOptions, default_threads, load_vocabulary
+from specli.llama.model import MAX_ROWS, LlamaModel, default_threads, load_vocabulary
+from specli.llama.options import LoadOptions
 
 TEXT = [1, *range(5, 37)]
 

@@ -8,7 +8,8 @@ from tiny import write_tiny_model
 from specli.errors import Interrupted, OptionError, QuantiseError
 from specli.llama import quantizing
 from specli.llama.gguf import read_gguf
-from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 from specli.llama.quantizing import QUANTISATIONS, quantise
 
 

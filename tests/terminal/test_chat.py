@@ -123,14 +123,14 @@ def test_commands(chat, tiny_home, tmp_path, monkeypatch):
                                              ("verification", "x"), ("max-tokens", "0"), ("seed", "-3"),
                                              ("logit-bias", "3")])  # fmt: skip
 def test_options_are_checked_like_flags(name, value):
-    from specli.engine.reply import ReplyOptions
+    from specli.engine.options import ReplyOptions
 
     with pytest.raises(OptionError, match=f"--{name} is"):
         with_option(ReplyOptions(), name, value)
 
 
 def test_options_are_set():
-    from specli.engine.reply import ReplyOptions
+    from specli.engine.options import ReplyOptions
 
     options = ReplyOptions()
     for name, value in (

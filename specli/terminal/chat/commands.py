@@ -1,26 +1,21 @@
-"""The slash commands of the chat.
-
-Knows commands and their arguments. Must not know how a reply is made or drawn.
-"""
+"""The slash commands of the chat."""
 
 from __future__ import annotations
 
 import difflib
-import math
 import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from specli.decoding.sampling import SamplingOptions
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.errors import OptionError, PromptError
 from specli.state import sessions
-from specli.terminal import console, options
+from specli.terminal import console
 from specli.terminal.chat import editor
 from specli.terminal.chat.state import Chat
+from specli.terminal.options import settable, setting_text, with_setting
 
 
 class Leave(Exception):
@@ -57,28 +52,6 @@ def _system(chat: Chat, argument: str) -> None:
     console.note(f"System prompt: {chat.conversation.system or 'none'}")
 
 
-# Options that /set knows: name -> (where it is kept, how it is read).
-_SAMPLING: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "temp": ("temperature", float),
-    "top-k": ("top_k", int),
-    "top-p": ("top_p", float),
-    "min-p": ("min_p", float),
-    "repeat-penalty": ("repeat_penalty", float),
-    "frequency-penalty": ("frequency_penalty", float),
-    "presence-penalty": ("presence_penalty", float),
-    "repeat-last-n": ("repeat_last_n", int),
-    "logit-bias": ("logit_bias", lambda text: options.logit_biases(() if text == "none" else text.split())),
-}
-_REPLY: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "seed": ("seed", lambda text: None if int(text) == -1 else int(text)),
-    "max-tokens": ("max_tokens", lambda text: None if int(text) == -1 else int(text)),
-    "draft-length": ("draft_length", options.draft_length),
-    "drafter": ("drafter", str),
-    "draft-temp": ("draft_temperature", float),
-    "verification": ("verification", str),
-}
-
-
 def _set(chat: Chat, argument: str) -> None:
     name, _, value = argument.partition(" ")
     if not value.strip():
@@ -93,36 +66,17 @@ def with_option(reply: ReplyOptions, name: str, value: str) -> ReplyOptions:
     Raises:
         OptionError: there is no such option, or the value is out of its bounds.
     """
-    known = {**_SAMPLING, **_REPLY}
+    known = settable()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
         raise OptionError(
             f"/set knows no option {name!r}.", f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
         )
-    field, read = known[name]
-    try:
-        found = read(value)
-    except ValueError:
-        kind = "a number" if read is float else "a whole number"
-        raise OptionError(f"{name} is {value!r}, but must be {kind}.", "/params shows the present values.") from None
-    if name in _REPLY:
-        return replace(reply, **{field: found})
-    return replace(reply, sampling=replace(reply.sampling, **{field: found}))
+    return with_setting(reply, known[name], value)
 
 
 def _params(chat: Chat, argument: str) -> None:
-    sampling: SamplingOptions = chat.options.sampling
-    values = [(name, getattr(sampling, field)) for name, (field, _) in _SAMPLING.items()]
-    values += [(name, getattr(chat.options, field)) for name, (field, _) in _REPLY.items()]
-    console.print_line(", ".join(f"{name} {_shown(value)}" for name, value in values))
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "auto"
-    if isinstance(value, tuple):
-        return " ".join(f"{token}={'false' if bias == -math.inf else f'{bias:g}'}" for token, bias in value) or "none"
-    return str(value)
+    console.print_line(", ".join(f"{name} {setting_text(chat.options, field)}" for name, field in settable().items()))
 
 
 def _draft(chat: Chat, argument: str) -> None:

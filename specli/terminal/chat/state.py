@@ -1,21 +1,20 @@
-"""A conversation on the terminal: what is said and answered, shown and kept.
-
-Knows a loaded pair, a session and the context's limits. Must not know commands, or where a message was typed.
-"""
+"""A conversation on the terminal: what is said and answered, shown and kept."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 
 from specli.engine.conversation import Conversation, Event
-from specli.engine.engine import Engine, load_models
-from specli.engine.reply import Reply, ReplyOptions
+from specli.engine.engine import Engine
+from specli.engine.options import ReplyOptions
+from specli.engine.reply import Reply
 from specli.errors import ContextFullError, SpecliError
-from specli.llama.model import LlamaModel, LoadOptions
+from specli.llama.loading import load_models
+from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 from specli.llama.text import Message
 from specli.models.registry import load_registry
 from specli.state import sessions
@@ -24,18 +23,11 @@ from specli.terminal import console
 from specli.terminal.chat import editor
 from specli.terminal.commands.models import model_path
 from specli.terminal.interrupts import Interrupts
+from specli.terminal.options import OnFull
 from specli.terminal.reply_view import MarkdownReply, PlainReply, stream_reply
 
 _WARN_SHARE = 0.8  # of the context
 _LEAST_REPLY = 256  # tokens that must be free for a reply
-
-
-class OnFull(StrEnum):
-    """What happens when the context is full."""
-
-    ASK = "ask"
-    DROP = "drop"
-    STOP = "stop"
 
 
 class Chat:
@@ -49,7 +41,7 @@ class Chat:
         *,
         target_name: str,
         draft_name: str | None,
-        draft_load: LoadOptions,
+        load: LoadOptions,
         session: Session | None,
         on_full: OnFull,
         show_draft: bool = False,
@@ -63,7 +55,7 @@ class Chat:
         self.attached: list[str] = []  # files to put before the next message
         self.show_stats = True
         self._interrupts = interrupts
-        self._draft_load = draft_load
+        self._load = load
         self._on_full = on_full
         self._show_draft, self._markdown = show_draft, markdown
         self._replies = 0
@@ -103,7 +95,7 @@ class Chat:
         }
         self.happen(event)
         if self.show_stats:
-            console.print_stats(reply.metrics)
+            console.print_stats(reply)
         if reply.finish_reason == "interrupt":
             console.note("Stopped; what was said so far stays in the conversation. /regen tries again.")
         elif reply.finish_reason == "context":
@@ -234,7 +226,7 @@ class Chat:
             entry = load_registry().find(name)
             path, draft_name = model_path(entry), entry.name
             with self._interrupts, console.waiting(f"Loading {path.name}"):
-                draft = load_models([(path, self._draft_load)], interrupted=self._interrupts)[0]
+                draft = load_models([(path, self._load.for_draft())], interrupted=self._interrupts)[0]
         before = self.engine.draft
         try:
             self.engine.use_draft(draft)

@@ -1,7 +1,4 @@
-"""`specli audit`: find out whether the draft changes the output.
-
-Knows options, and how a finding is put into words. Must not know how it is found.
-"""
+"""`specli audit`: find out whether drafts change the output."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import typer
 
 from specli import __version__
 from specli.engine.engine import Engine
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.errors import CHECK_FAILED, Interrupted, OptionError, SpecliError
 from specli.evaluation.distribution import (
     BINS,
@@ -29,21 +26,27 @@ from specli.evaluation.distribution import (
 from specli.evaluation.identity import IdentityReport, PromptIdentity, identity_audit
 from specli.evaluation.prompts import Prompt, load_prompts
 from specli.llama.model import has_gpu_backend
+from specli.llama.options import LoadOptions
 from specli.llama.vocabulary import Vocabulary
+from specli.models.pair import Pair
 from specli.terminal import console, options, plots
-from specli.terminal.commands.models import Pair, choose_pair, load_options
+from specli.terminal.command import command
+from specli.terminal.commands.models import choose_pair
 from specli.terminal.interrupts import Interrupts
+from specli.terminal.options import ModelOptions, OutputOptions, seeded
+from specli.terminal.ready import load_engine, warn_about_gpu
 
 JSON_VERSION = 1
 _SAMPLES, _JOINT_SAMPLES = 3500, 2000
 
 
-class Part(StrEnum):
-    """The parts of an audit."""
+class Test(StrEnum):
+    """What an audit tests."""
 
-    ALL = "all"
+    ALL = "all"  # distribution and identity
     DISTRIBUTION = "distribution"
     IDENTITY = "identity"
+    JOINT = "joint"
 
 
 @dataclass
@@ -61,64 +64,43 @@ class Findings:
         return biased or (self.identity is not None and bool(self.identity.unexplained))
 
 
+@command(without={"stop", "ignore_eos"})
 def audit(
+    test: Annotated[
+        Test,
+        typer.Option(
+            "--test",
+            help="distribution: emitted tokens against the target's probabilities; identity: texts at temperature 0 "
+            "with and without drafts; joint: the first tokens of many replies to one prompt against their exact "
+            "probabilities; all: the first two.",
+        ),
+    ] = Test.ALL,
     samples: Annotated[
         int | None,
         typer.Option(
             "--samples",
-            help=f"Tokens to test; with --joint, replies. Default: {_SAMPLES}, with --joint {_JOINT_SAMPLES}.",
+            help=f"Tokens to test; with --test joint, replies. Default: {_SAMPLES}, for joint {_JOINT_SAMPLES}.",
             metavar="N",
         ),
     ] = None,
-    part: Annotated[
-        Part, typer.Option("--part", help="Only the test of probabilities, or only that of identical texts.")
-    ] = Part.ALL,
     control: Annotated[
         bool,
-        typer.Option("--control", help="Test a rule that is wrong on purpose: a bias must be found, with exit code 3."),
-    ] = False,
-    joint: Annotated[
-        bool,
-        typer.Option(
-            "--joint",
-            help="Instead: the first tokens of many replies to one prompt, against their exact probabilities.",
-        ),
+        typer.Option("--control", help="Negative control: a wrong accept rule, which must fail with exit code 3."),
     ] = False,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the tested values into a .png or .svg file.", metavar="FILE")
     ] = None,
     prompts: options.Prompts = "builtin",
-    max_tokens: options.MaxTokens = 64,
-    model: options.Target = None,
-    draft_model: options.DraftModel = None,
-    context: options.Context = None,
-    batch: options.Batch = 512,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    draft_gpu_layers: options.DraftGpuLayers = None,
-    exact: options.Exact = False,
-    draft_length: options.DraftLength = "4",
-    verification: options.Verification = "block",
-    draft_temperature: options.DraftTemperature = None,
-    temperature: options.Temperature = 0.8,
-    top_k: options.TopK = 40,
-    top_p: options.TopP = 0.95,
-    min_p: options.MinP = 0.05,
-    repeat_penalty: options.RepeatPenalty = 1.0,
-    frequency_penalty: options.FrequencyPenalty = 0.0,
-    presence_penalty: options.PresencePenalty = 0.0,
-    repeat_last_n: options.RepeatLastN = 64,
-    logit_bias: options.LogitBias = None,
-    seed: options.Seed = 0,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    models: ModelOptions = ModelOptions(),
+    load: LoadOptions = LoadOptions(),
+    reply: ReplyOptions = ReplyOptions(draft_length=4, max_tokens=64, seed=0),
+    output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Check that the draft does not change the output; exit 3 when it does.
+    """Check that drafts do not change the output; exit 3 when they do.
 
-    Two parts. Every token of ordinary replies is compared with the
+    Two tests. Every token of ordinary replies is compared with the
     target's own probabilities, computed again without any speculation.
-    And at temperature 0, texts with and without the draft are compared
+    And at temperature 0, texts with and without drafts are compared
     token by token. About five minutes with the default pair on two cores.
 
     Examples:
@@ -128,61 +110,45 @@ def audit(
 
         specli audit --control
     """
-    sampling = options.sampling_options(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=repeat_penalty,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        repeat_last_n=repeat_last_n,
-        logit_bias=logit_bias,
-    )
-    reply_options = ReplyOptions(
-        sampling=sampling,
-        draft_length=options.draft_length(draft_length),
-        verification=verification,
-        draft_temperature=draft_temperature,
-        max_tokens=None if max_tokens == -1 else max_tokens,
-        seed=None if seed == -1 else seed,
-    )
-    samples = samples if samples is not None else _JOINT_SAMPLES if joint else _SAMPLES
-    _check(reply_options, samples, part, control=control, joint=joint, plot=plot, draft_model=draft_model)
+    reply = seeded(reply)
+    samples = samples if samples is not None else _JOINT_SAMPLES if test == Test.JOINT else _SAMPLES
+    _check(reply, samples, test, control=control, plot=plot)
     wanted = load_prompts(prompts)
-    exact = exact or (joint and (gpu_layers == 0 or not has_gpu_backend()))
-    target_load, draft_load = load_options(context, batch, threads, gpu_layers, draft_gpu_layers, exact=exact)
-    pair = choose_pair(model, draft_model)
-    if pair.draft is None:
-        raise OptionError(f"there is no draft model for {pair.target_name} to audit.", "-md MODEL names one.")
+    if test == Test.JOINT and (load.gpu_layers == 0 or not has_gpu_backend()):
+        load = replace(load, exact=True)  # one prompt 2,000 times would add up the same rounding
+    warn_about_gpu(load)
+    pair = choose_pair(models.model, models.draft_for(reply))
+    if pair.draft is None and reply.drafter != "lookup":
+        raise OptionError(
+            f"there is no draft model for {pair.target_name} to audit.",
+            "-md MODEL names one; '--drafter lookup' goes without.",
+        )
 
     findings = Findings()
     with Interrupts() as interrupted:
-        with console.waiting("Loading"):
-            engine = Engine.load(pair.target, pair.draft, target_load, draft_load, interrupted=interrupted)
-        with engine:
-            if joint:
+        with load_engine(pair, load, interrupted) as engine:
+            if test == Test.JOINT:
                 with console.counting("Replies") as progress:
                     findings.joint = joint_audit(
-                        engine, wanted[0], reply_options, samples,
+                        engine, wanted[0], reply, samples,
                         control=control, progress=progress, interrupted=interrupted,
                     )  # fmt: skip
-            elif part != Part.IDENTITY and sampling.temperature > 0:
+            elif test != Test.IDENTITY and reply.sampling.temperature > 0:
                 with console.counting("Tokens tested") as progress:
                     tokens = sample_tokens(
-                        engine, wanted, reply_options, samples,
+                        engine, wanted, reply, samples,
                         control=control, progress=progress, interrupted=interrupted,
                     )  # fmt: skip
                 findings.distribution = judge(tokens) if len(tokens) else None
-            if part != Part.DISTRIBUTION and not joint and not control and not interrupted():
+            if test in (Test.ALL, Test.IDENTITY) and not control and not interrupted():
                 with console.counting("Prompts compared") as progress:
                     findings.identity = identity_audit(
-                        engine, _one_of_each_kind(wanted), reply_options, progress=progress, interrupted=interrupted
+                        engine, _one_of_each_kind(wanted), reply, progress=progress, interrupted=interrupted
                     )
-            if as_json:
-                console.print_json(audit_json(findings, pair, reply_options, engine, control=control))
+            if output.as_json:
+                console.print_json(audit_json(findings, pair, reply, engine, control=control))
             else:
-                _print_findings(findings, pair, reply_options, engine, control=control)
+                _print_findings(findings, pair, reply, engine, control=control)
         if plot is not None and findings.distribution is not None:
             plots.save_audit(findings.distribution, plot)
         if interrupted():
@@ -191,43 +157,32 @@ def audit(
         raise typer.Exit(CHECK_FAILED)
     if control:
         raise SpecliError(
-            "the control was not found, so this audit is too weak to tell anything.",
+            "the negative control did not fail, so this audit is too weak to tell anything.",
             "More --samples make it stronger; a draft that nearly always agrees with the target hides any rule.",
         )
 
 
-def _check(
-    reply: ReplyOptions,
-    samples: int,
-    part: Part,
-    *,
-    control: bool,
-    joint: bool,
-    plot: Path | None,
-    draft_model: str | None,
-) -> None:
+def _check(reply: ReplyOptions, samples: int, test: Test, *, control: bool, plot: Path | None) -> None:
     """Refuse what makes no sense before anything is loaded."""
     if samples < 1:
         raise OptionError(f"--samples is {samples}, but must be 1 or more.", f"{_SAMPLES} is the default.")
-    if reply.draft_length == 0 or draft_model == "none":
-        raise OptionError(
-            "an audit without drafts has nothing to find out.", "Leave out --draft-length 0 and -md none."
-        )
+    if reply.draft_length == 0:
+        raise OptionError("an audit without drafts has nothing to find out.", "Leave out --draft-length 0.")
     if control and reply.verification in ("match", "coupled"):
         raise OptionError(
             f"--control has a rule of its own, but --verification is {reply.verification!r}.",
             "Leave out --verification.",
         )
-    if control and part == Part.IDENTITY:
-        raise OptionError("--control is about probabilities, but --part is 'identity'.", "Leave out --part.")
-    if reply.sampling.temperature == 0 and (joint or control or plot or part == Part.DISTRIBUTION):
+    if control and test == Test.IDENTITY:
+        raise OptionError("--control is about probabilities, but --test is 'identity'.", "Leave out --test.")
+    if reply.sampling.temperature == 0 and (control or plot or test in (Test.DISTRIBUTION, Test.JOINT)):
         raise OptionError(
             "--temp is 0, so nothing is left to chance and there is no distribution to test.",
-            "Take a higher temperature, or leave out --part, --joint, --control and --plot.",
+            "Choose a higher temperature, or leave out --test, --control and --plot.",
         )
     if plot is not None:
-        if joint or part == Part.IDENTITY:
-            raise OptionError("--plot draws the test of probabilities, which is left out here.", "Leave out --plot.")
+        if test in (Test.JOINT, Test.IDENTITY):
+            raise OptionError(f"--plot draws the test of distributions, but --test is '{test}'.", "Leave out --plot.")
         plots.check(plot)
 
 

@@ -1,71 +1,57 @@
-"""`specli chat`: a conversation on the terminal.
-
-Knows options, and reads what a person types. Must not know how a message is answered.
-"""
+"""`specli chat`: a conversation on the terminal."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import typer
 
-from specli.engine.engine import Engine
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.errors import OptionError
+from specli.llama.options import LoadOptions
 from specli.state import sessions
 from specli.terminal import console, options
-from specli.terminal.chat import commands, editor
-from specli.terminal.chat.repl import hold
-from specli.terminal.chat.state import Chat, OnFull
-from specli.terminal.commands.models import choose_pair, load_options
+from specli.terminal.command import command
+from specli.terminal.commands.models import choose_pair
 from specli.terminal.interrupts import Interrupts
-from specli.terminal.reply_view import print_legend
+from specli.terminal.options import ModelOptions, OnFull, OutputOptions
+from specli.terminal.ready import calibrate, load_engine, warn_about_gpu
 
 
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """How replies look on a terminal."""
+
+    markdown: Annotated[bool, typer.Option("--markdown", help="Render Markdown (on a terminal).")] = False
+    show_draft: options.ShowDraft = False
+
+
+@command(without={"as_json"})
 def chat(
-    model: options.Target = None,
-    draft_model: options.DraftModel = None,
-    system: Annotated[str | None, typer.Option("-s", "--system", help="System prompt.", metavar="TEXT")] = None,
+    system: options.System = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the latest session, or with the one of --session.")
+        bool, typer.Option("--resume", help="Continue the latest session, or the one of --session.")
     ] = False,
     session_name: Annotated[
-        str | None, typer.Option("--session", help="Go on with this session.", metavar="NAME")
+        str | None, typer.Option("--session", help="Continue this session.", metavar="NAME")
     ] = None,
     no_session: Annotated[bool, typer.Option("--no-session", help="Keep nothing on disk.")] = False,
     no_history: Annotated[bool, typer.Option("--no-history", help="Do not remember what is typed.")] = False,
     on_full: Annotated[
         OnFull, typer.Option("--on-full", help="When the context is full: ask, drop the oldest messages, or stop.")
     ] = OnFull.ASK,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Render Markdown (on a terminal).")] = False,
-    max_tokens: options.MaxTokens = -1,
-    context: options.Context = None,
-    batch: options.Batch = 512,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    draft_gpu_layers: options.DraftGpuLayers = None,
-    exact: options.Exact = False,
-    draft_length: options.DraftLength = "auto",
-    drafter: options.Drafter = "auto",
-    verification: options.Verification = "block",
-    draft_temperature: options.DraftTemperature = None,
     no_draft: options.NoDraft = False,
-    temperature: options.Temperature = 0.8,
-    top_k: options.TopK = 40,
-    top_p: options.TopP = 0.95,
-    min_p: options.MinP = 0.05,
-    repeat_penalty: options.RepeatPenalty = 1.0,
-    frequency_penalty: options.FrequencyPenalty = 0.0,
-    presence_penalty: options.PresencePenalty = 0.0,
-    repeat_last_n: options.RepeatLastN = 64,
-    logit_bias: options.LogitBias = None,
-    seed: options.Seed = -1,
-    show_draft: options.ShowDraft = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    looks: Looks = Looks(),
+    models: ModelOptions = ModelOptions(),
+    load: LoadOptions = LoadOptions(),
+    reply: ReplyOptions = ReplyOptions(),
+    output: OutputOptions = OutputOptions(),
 ) -> None:
-    r"""Talk with a model. /help lists the commands; everything is kept in a session that can be resumed.
+    r"""Chat with a model; every conversation is kept and can be resumed.
+
+    /help lists the commands.
 
     Examples:
         specli chat
@@ -74,59 +60,38 @@ def chat(
 
         printf 'Hello\nTell me more.\n' | specli chat -q
     """
-    sampling = options.sampling_options(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=repeat_penalty,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        repeat_last_n=repeat_last_n,
-        logit_bias=logit_bias,
-    )
-    reply_options = ReplyOptions(
-        sampling=sampling,
-        draft_length=0 if no_draft else options.draft_length(draft_length),
-        drafter=drafter,
-        verification=verification,
-        draft_temperature=draft_temperature,
-        max_tokens=None if max_tokens == -1 else max_tokens,
-        seed=None if seed == -1 else seed,
-    )
+    from specli.terminal.chat import commands, editor
+    from specli.terminal.chat.repl import hold
+    from specli.terminal.chat.state import Chat
+    from specli.terminal.reply_view import print_legend
+
+    if no_draft:
+        reply = replace(reply, draft_length=0)
     if no_session and (resume or session_name):
         raise OptionError("--no-session keeps nothing, so nothing can be resumed.", "Leave out one of them.")
-    if markdown and show_draft:
-        raise OptionError("--markdown and --show-draft both colour the text.", "Leave out one of them.")
-    target_load, draft_load = load_options(context, batch, threads, gpu_layers, draft_gpu_layers, exact=exact)
+    if looks.markdown and looks.show_draft:
+        raise OptionError("--markdown and --show-draft both color the text.", "Leave out one of them.")
+    warn_about_gpu(load)
     resumed = sessions.session_path(session_name) if resume or session_name else None
-    pair = choose_pair(model, "none" if no_draft or drafter == "lookup" else draft_model)
+    pair = choose_pair(models.model, "none" if no_draft or reply.drafter == "lookup" else models.draft_model)
     interrupts = Interrupts()
-    with interrupts, console.waiting("Loading") as show:
-        engine = Engine.load(
-            pair.target,
-            pair.draft,
-            target_load,
-            draft_load,
-            progress=lambda name, share: show(f"Loading {name} {share:.0%}"),
-            interrupted=interrupts,
-        )
+    with interrupts:
+        engine = load_engine(pair, load, interrupts)
     with engine:
-        if reply_options.draft_length is None:
-            with interrupts, console.waiting("Measuring what passes cost, once for these models"):
-                engine.calibrate()
+        with interrupts:
+            calibrate(engine, reply)
         start: dict[str, Any] = {"model": pair.target_name, "draft_model": pair.draft_name}
         session_chat = Chat(
             engine,
-            reply_options,
+            reply,
             interrupts,
             target_name=pair.target_name,
             draft_name=pair.draft_name,
-            draft_load=draft_load,
+            load=load,
             session=None if no_session else sessions.new_session(start),
             on_full=on_full,
-            show_draft=show_draft,
-            markdown=markdown,
+            show_draft=looks.show_draft,
+            markdown=looks.markdown,
         )
         if resumed is not None:
             session_chat.resume(resumed)
@@ -136,7 +101,7 @@ def chat(
         reader = editor.make_reader(tuple(commands.COMMANDS), history)
         if sys.stdin.isatty():
             console.note(f"{pair.target_name} with {pair.draft_name or 'no draft model'}. /help lists the commands.")
-            if show_draft:
+            if looks.show_draft:
                 print_legend()
         code = hold(session_chat, reader)
     if code:

@@ -1,112 +1,122 @@
-"""`specli compare`: find out whether a draft model makes the target faster here, and for what.
-
-Knows options, and how results are shown. Must not know how they are measured or computed.
-"""
+"""`specli compare`: find out whether a draft model makes the target faster here, and for what."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
 from specli.decoding.calibration import CostCurve, measure_costs
-from specli.engine.engine import Engine, load_models
+from specli.engine.engine import Engine
+from specli.engine.options import ReplyOptions
 from specli.errors import CheckFailedError, Interrupted, JournalError, OptionError
 from specli.evaluation.comparison import LOOKUP, Measurement, measure
 from specli.evaluation.journal import VERSION, Journal, read_journal
 from specli.evaluation.machine import ModelFacts, model_facts, this_machine
-from specli.evaluation.prompts import load_prompts
+from specli.evaluation.prompts import Prompt, load_prompts
 from specli.evaluation.settings import Settings, settings_from, settings_json
 from specli.evaluation.summary import OVERALL
+from specli.llama.loading import load_models
 from specli.llama.model import LlamaModel
+from specli.llama.options import LoadOptions
 from specli.terminal import console, options, plots
+from specli.terminal.command import command
 from specli.terminal.commands.compare_report import Comparison, break_evens, facts_json, print_curve, print_header, show
-from specli.terminal.commands.models import choose_pair, load_options
+from specli.terminal.commands.models import choose_pair
 from specli.terminal.interrupts import Interrupts
+from specli.terminal.options import ModelOptions, OutputOptions, read_value, seeded
+from specli.terminal.ready import warn_about_gpu
 
-_TIME_LIMIT = 10.0
 _CURVE_CONTEXT = 256  # tokens in the cache when passes are timed
 Number = TypeVar("Number", int, float)
 
 
-def compare(
-    model: options.Target = None,
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is compared: every combination."""
+
     draft_models: Annotated[
         list[str] | None,
         typer.Option(
             "-md",
             "--draft-model",
-            help="Draft model, named like the target; may be repeated. 'none' looks drafts up in the text.",
+            help="Draft model, named like the target; may be repeated. With 'none' drafts are only looked up in the "
+            "text.",
             metavar="MODEL",
         ),
-    ] = None,
+    ] = None
     draft_lengths: Annotated[
         str,
-        typer.Option(
-            "--draft-length", help="Draft lengths, auto being one; 0 is plain decoding once more.", metavar="N,N,..."
-        ),
-    ] = "auto,4",
-    verifications: Annotated[
-        str, typer.Option("--verification", help="Accept rules.", metavar="RULE,RULE,...")
-    ] = "block",
-    temperatures: Annotated[str, typer.Option("--temp", help="Temperatures.", metavar="T,T,...")] = "0,0.8",
-    prompts: options.Prompts = "builtin",
+        typer.Option("--draft-length", help="Draft lengths or auto; 0 is the baseline once more.", metavar="N,N,..."),
+    ] = "auto,4"
+    verifications: Annotated[str, typer.Option("--verification", help="Accept rules.", metavar="RULE,RULE,...")] = (
+        "block"
+    )
+    temperatures: Annotated[str, typer.Option("--temp", help="Temperatures.", metavar="T,T,...")] = "0,0.8"
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long it is measured."""
+
     repeats: Annotated[
         int, typer.Option("-r", "--repeats", help="Timed replies to each prompt in each setting.", metavar="N")
-    ] = 2,
-    max_tokens: Annotated[
-        int, typer.Option("-n", "--max-tokens", help="Tokens of each timed reply.", metavar="N")
-    ] = 96,
+    ] = 2
+    tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens of each timed reply.", metavar="N")] = 96
     time_limit: Annotated[
         float,
         typer.Option("--time-limit", help="Start no prompt after so many minutes; 0 is no limit.", metavar="MINUTES"),
-    ] = _TIME_LIMIT,
-    output: Annotated[
+    ] = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What makes the command fail."""
+
+    require_speedup: Annotated[
+        float | None,
+        typer.Option("--require-speedup", help="Exit 3 unless the best setting is this much faster.", metavar="X"),
+    ] = None
+    require_identical: Annotated[
+        bool,
+        typer.Option("--require-identical", help="Exit 3 if a text at temperature 0 differs from the baseline's."),
+    ] = False
+
+
+@command(
+    without={"temperature", "logit_bias", "draft_length", "verification", "max_tokens", "stop", "ignore_eos"}
+    | {"draft_model"}
+)
+def compare(
+    prompts: options.Prompts = "builtin",
+    file: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write each measurement to a file as it is made.", metavar="FILE"),
     ] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option("--resume", help="Go on with what -o wrote; the settings are those in the file.", metavar="FILE"),
-    ] = None,
+        bool, typer.Option("--resume", help="Continue what is in the file of -o; its settings hold.")
+    ] = False,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the speedups into a .png or .svg file.", metavar="FILE")
     ] = None,
     curve: Annotated[
         bool, typer.Option("--curve", help="Instead: what passes of 1 to 32 rows and draft tokens cost.")
     ] = False,
-    require_speedup: Annotated[
-        float | None,
-        typer.Option("--require-speedup", help="Exit 3 unless the best setting is this much faster.", metavar="X"),
-    ] = None,
-    require_identical: Annotated[
-        bool, typer.Option("--require-identical", help="Exit 3 if a text at temperature 0 differs from the plain one.")
-    ] = False,
-    context: options.Context = None,
-    batch: options.Batch = 512,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    draft_gpu_layers: options.DraftGpuLayers = None,
-    exact: options.Exact = False,
-    draft_temperature: options.DraftTemperature = None,
-    top_k: options.TopK = 40,
-    top_p: options.TopP = 0.95,
-    min_p: options.MinP = 0.05,
-    repeat_penalty: options.RepeatPenalty = 1.0,
-    frequency_penalty: options.FrequencyPenalty = 0.0,
-    presence_penalty: options.PresencePenalty = 0.0,
-    repeat_last_n: options.RepeatLastN = 64,
-    seed: options.Seed = 0,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    grid: Grid = Grid(),
+    effort: Effort = Effort(),
+    requirements: Requirements = Requirements(),
+    models: ModelOptions = ModelOptions(),
+    load: LoadOptions = LoadOptions(),
+    reply: ReplyOptions = ReplyOptions(seed=0),
+    output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Measure whether a draft model makes the target faster on this machine, by kind of prompt.
+    """Measure whether a draft model makes the target faster here, by kind of prompt.
 
-    Plain decoding and each setting take turns on the same prompts in one process. Let nothing else run meanwhile.
+    Decoding without drafts and each setting take turns on the same prompts in one process, on an otherwise idle
+    machine.
 
     Examples:
         specli compare
@@ -119,46 +129,17 @@ def compare(
     header: dict[str, Any] = {}
     if plot is not None:
         plots.check(plot)
-    if resume is not None:
-        if output is not None:
-            raise OptionError(
-                f"-o is {str(output)!r}, but a resumed comparison goes on in its own file.", "Leave out -o."
-            )
-        header, done = read_journal(resume)
-        settings = _settings_in(header, resume)
-        console.note(f"The settings are those of {resume}, whatever else is given now.")
+    if resume:
+        if file is None:
+            raise OptionError("--resume continues a comparison, but no file is named.", "-o FILE names it.")
+        header, done = read_journal(file)
+        settings = _settings_in(header, file)
+        console.note(f"The settings are those of {file}, whatever else is given now.")
     else:
-        sampling = options.sampling_options(
-            temperature=0.0,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repeat_penalty=repeat_penalty,
-            frequency_penalty=frequency_penalty,
-            presence_penalty=presence_penalty,
-            repeat_last_n=repeat_last_n,
-            logit_bias=None,
-        )
-        target_load, draft_load = load_options(context, batch, threads, gpu_layers, draft_gpu_layers, exact=exact)
-        target, drafts = _names(model, draft_models)
-        settings = Settings(
-            target=target,
-            drafts=tuple(drafts),
-            draft_lengths=tuple(dict.fromkeys(options.draft_length(part) for part in draft_lengths.split(","))),
-            verifications=tuple(dict.fromkeys(verifications.split(","))),
-            temperatures=_numbers("--temp", temperatures, float),
-            prompts=tuple(load_prompts(prompts)),
-            repeats=repeats,
-            tokens=max_tokens,
-            seed=max(seed, 0),
-            time_limit=time_limit or None,
-            sampling=sampling,
-            draft_temperature=draft_temperature,
-            target_load=target_load,
-            draft_load=draft_load,
-        )
-    models = [name for name in settings.drafts if name != LOOKUP]
-    pairs = [choose_pair(settings.target, name) for name in models]
+        warn_about_gpu(load)
+        settings = _settings(models.model, grid, effort, load, seeded(reply), load_prompts(prompts))
+    drafts = [name for name in settings.drafts if name != LOOKUP]
+    pairs = [choose_pair(settings.target, name) for name in drafts]
     target_path = choose_pair(settings.target, "none").target
 
     with Interrupts() as interrupted:
@@ -169,28 +150,55 @@ def compare(
                 chosen, progress=lambda name, share: tell(f"Loading {name} {share:.0%}"), interrupted=interrupted
             )
         try:
-            drafts_by_name = dict(zip(models, loaded[1:], strict=True))
-            facts = tuple(model_facts(name, one) for name, one in zip((settings.target, *models), loaded, strict=True))
+            drafts_by_name = dict(zip(drafts, loaded[1:], strict=True))
+            facts = tuple(model_facts(name, one) for name, one in zip((settings.target, *drafts), loaded, strict=True))
             engine = Engine(loaded[0])
             if curve:
-                _show_curves(engine, drafts_by_name, settings, facts, interrupted, as_json=as_json)
+                _show_curves(engine, drafts_by_name, settings, facts, interrupted, as_json=output.as_json)
                 return
             comparison = Comparison(settings, this_machine(), facts, done)
-            if resume is not None:
-                _check_same(header, comparison, resume)
+            if resume and file is not None:
+                _check_same(header, comparison, file)
             new = {"settings": settings_json(settings), **facts_json(comparison)}
-            journal = Journal(resume) if resume else Journal.create(output, new) if output else None
+            journal = None if file is None else Journal(file) if resume else Journal.create(file, new)
             _run(comparison, engine, drafts_by_name, journal, interrupted)
         finally:
             for one in loaded:
                 one.close()
-    show(comparison, as_json=as_json, interrupted=interrupted())
+    show(comparison, as_json=output.as_json, interrupted=interrupted())
     if plot is not None and comparison.figures:
         plots.save_comparison(settings.arms, comparison.figures, plot)
     if interrupted():
-        hint = f"Go on with --resume {resume or output}." if journal else "With -o FILE, a comparison can be resumed."
+        hint = f"Continue with -o {file} --resume." if journal else "With -o FILE, a comparison can be resumed."
         raise Interrupted(f"interrupted after {len(done)} of {settings.plan.total} measurements.", hint)
-    _require(comparison, require_speedup, identical=require_identical)
+    _require(comparison, requirements.require_speedup, identical=requirements.require_identical)
+
+
+def _settings(
+    model: str | None,
+    grid: Grid,
+    effort: Effort,
+    load: LoadOptions,
+    reply: ReplyOptions,
+    prompts: Sequence[Prompt],
+) -> Settings:
+    target, drafts = _names(model, grid.draft_models)
+    return Settings(
+        target=target,
+        drafts=tuple(drafts),
+        draft_lengths=tuple(dict.fromkeys(read_value("draft_length", part) for part in grid.draft_lengths.split(","))),
+        verifications=tuple(dict.fromkeys(grid.verifications.split(","))),
+        temperatures=_numbers("--temp", grid.temperatures, float),
+        prompts=tuple(prompts),
+        repeats=effort.repeats,
+        tokens=effort.tokens,
+        seed=reply.seed or 0,
+        time_limit=effort.time_limit or None,
+        sampling=reply.sampling,
+        draft_temperature=reply.draft_temperature,
+        target_load=load,
+        draft_load=load.for_draft(),
+    )
 
 
 def _names(model: str | None, drafts: list[str] | None) -> tuple[str, list[str]]:

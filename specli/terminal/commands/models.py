@@ -1,74 +1,35 @@
-"""`specli list`, `show`, `pull` and `check`; and choosing the pair that a generating command uses.
-
-Knows the library and what a model file says. Must not know how to decode.
-"""
+"""`specli list`, `show`, `pull` and `check`; and finding the models that other commands use."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from specli.errors import PairError
-from specli.llama.gguf import read_gguf
-from specli.llama.model import GPU_REBUILD_HINT, LoadOptions, has_gpu_backend, load_vocabulary
-from specli.llama.pairing import PairReport, check_pair
 from specli.models import files
+from specli.models.pair import Pair, find_pair
 from specli.models.registry import ModelEntry, Registry, load_registry, user_registry_path
-from specli.terminal import console, options
+from specli.terminal import console
+from specli.terminal.command import command
+from specli.terminal.options import OutputOptions
+
+if TYPE_CHECKING:
+    from specli.llama.pairing import PairReport
 
 ModelArgument = Annotated[
     str, typer.Argument(help="A name of 'specli list', a .gguf file, or user/repository[:quant].", metavar="MODEL")
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The files that a command works with, and the names to show for them."""
-
-    target: Path
-    draft: Path | None
-    target_name: str
-    draft_name: str | None
-    draft_unknown: bool = False  # nobody named a draft model, and none is known for the target
-
-
 def choose_pair(model: str | None, draft_model: str | None) -> Pair:
-    """Find the target and its draft model, and fetch what is not on this disk.
+    """Find a target and its draft model, and fetch what is not on this disk.
 
     Raises:
         SpecliError: a model is unknown or cannot be fetched.
     """
-    registry = load_registry()
-    target = registry.find(model or registry.default_target)
-    name = draft_model or target.draft
-    draft = registry.find(name) if name not in (None, "none") else None
-    draft_path = model_path(draft) if draft else None
-    return Pair(model_path(target), draft_path, target.name, draft.name if draft else None, draft_unknown=name is None)
-
-
-def load_options(
-    context: int | None,
-    batch: int,
-    threads: int | None,
-    gpu_layers: int | None,
-    draft_gpu_layers: int | None,
-    *,
-    exact: bool,
-) -> tuple[LoadOptions, LoadOptions]:
-    """Return how target and draft model are loaded; warn when layers are asked onto a GPU that cannot be used.
-
-    Raises:
-        OptionError: a value is out of its bounds.
-    """
-    target = LoadOptions(context, batch, threads, gpu_layers, exact)
-    draft = LoadOptions(context, batch, threads, draft_gpu_layers)
-    if (gpu_layers or draft_gpu_layers) and not has_gpu_backend():
-        flag, value = ("--gpu-layers", gpu_layers) if gpu_layers else ("--draft-gpu-layers", draft_gpu_layers)
-        console.warn(f"{flag} is {value}, but this llama.cpp was built without a GPU backend.", GPU_REBUILD_HINT)
-    return target, draft
+    return find_pair(model, draft_model, model_path)
 
 
 def model_path(entry: ModelEntry) -> Path:
@@ -84,8 +45,9 @@ def model_path(entry: ModelEntry) -> Path:
         return files.fetch_file(entry, report)
 
 
-def pull(model: ModelArgument, quiet: options.Quiet = False, verbose: options.Verbose = 0) -> None:
-    """Fetch a model, checked and whole, or say where it is.
+@command(without={"as_json"})
+def pull(model: ModelArgument, output: OutputOptions = OutputOptions()) -> None:
+    """Fetch a model, verified and whole, or say where it is.
 
     Example:
         specli pull smollm2-135m
@@ -97,11 +59,12 @@ def pull(model: ModelArgument, quiet: options.Quiet = False, verbose: options.Ve
     console.print_line(str(found or model_path(entry)))
 
 
-def list_models(as_json: options.Json = False, verbose: options.Verbose = 0) -> None:
+@command()
+def list_models(output: OutputOptions = OutputOptions()) -> None:
     """List the models that have names, and which of them are on this disk."""
     registry = load_registry()
     found = {entry.name: files.find_file(entry) for entry in registry.models.values()}
-    if as_json:
+    if output.as_json:
         console.print_json([_entry_json(entry, registry, found[entry.name]) for entry in registry.models.values()])
         return
     rows = []
@@ -129,12 +92,15 @@ def _entry_json(entry: ModelEntry, registry: Registry, path: Path | None) -> dic
     }
 
 
-def show(model: ModelArgument, as_json: options.Json = False, verbose: options.Verbose = 0) -> None:
+@command()
+def show(model: ModelArgument, output: OutputOptions = OutputOptions()) -> None:
     """Show what a model file says about itself.
 
     Example:
         specli show qwen2.5-coder-1.5b
     """
+    from specli.llama.gguf import read_gguf
+
     entry = load_registry().find(model)
     file = read_gguf(model_path(entry))
     template = file.metadata.get("tokenizer.chat_template")
@@ -158,7 +124,7 @@ def show(model: ModelArgument, as_json: options.Json = False, verbose: options.V
         "license": entry.license or file.metadata.get("general.license"),
         "draft_model": entry.draft,
     }
-    if as_json:
+    if output.as_json:
         console.print_json(facts)
         return
     facts["bytes"] = console.bytes_text(file.size)
@@ -168,21 +134,24 @@ def show(model: ModelArgument, as_json: options.Json = False, verbose: options.V
     console.print_facts([(name.replace("_", " "), str(value)) for name, value in facts.items() if value is not None])
 
 
+@command()
 def check(
     target: Annotated[str, typer.Argument(help="Target model.", metavar="TARGET")],
     draft: Annotated[str, typer.Argument(help="Draft model.", metavar="DRAFT")],
-    as_json: options.Json = False,
-    verbose: options.Verbose = 0,
+    output: OutputOptions = OutputOptions(),
 ) -> None:
     """Check whether a draft model can serve a target model; exit 1 when it cannot.
 
     Example:
         specli check qwen2.5-coder-1.5b qwen2.5-coder-0.5b
     """
+    from specli.llama.model import load_vocabulary
+    from specli.llama.pairing import check_pair
+
     registry = load_registry()
     entries = registry.find(target), registry.find(draft)
     report = check_pair(*(load_vocabulary(model_path(entry)) for entry in entries))
-    if as_json:
+    if output.as_json:
         console.print_json(_report_json(report, *entries))
         if not report.compatible:
             raise typer.Exit(PairError.exit_code)

@@ -1,7 +1,4 @@
-"""`specli quantize`: write a model again with weights of another kind.
-
-Knows options. Must not know how weights are converted.
-"""
+"""`specli quantize`: write a model with another type of weights."""
 
 from __future__ import annotations
 
@@ -12,24 +9,27 @@ import typer
 
 from specli.llama.quantizing import QUANTISATIONS, check_quantisation, quantise
 from specli.models.registry import load_registry
-from specli.terminal import console, options
+from specli.terminal import console
+from specli.terminal.command import command
 from specli.terminal.commands.models import ModelArgument, model_path
 from specli.terminal.interrupts import Interrupts
+from specli.terminal.options import OutputOptions
 
 
+@command(without={"as_json"})
 def quantize(
     model: ModelArgument,
-    kind: Annotated[str, typer.Option("--type", help=f"Kind of weights: {', '.join(QUANTISATIONS)}.", metavar="TYPE")],
-    output: Annotated[
+    kind: Annotated[str, typer.Option("--type", help=f"Type of weights: {', '.join(QUANTISATIONS)}.", metavar="TYPE")],
+    destination: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="The new file. Default: MODEL-TYPE.gguf, here.", metavar="FILE"),
     ] = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Write a model again with weights of another kind: q4_0 for a faster draft, bf16 for a larger target.
+    """Write a model with another type of weights.
 
-    Nothing gets better by it: what one kind has lost, another cannot bring back.
+    q4_0 makes a faster draft, bf16 a larger target. Quality never improves: what one type has lost, another cannot
+    bring back.
 
     Example:
         specli quantize qwen2.5-coder-0.5b --type q4_0
@@ -37,7 +37,7 @@ def quantize(
     check_quantisation(kind)
     entry = load_registry().find(model)
     source = model_path(entry)
-    destination = output or Path(f"{entry.name.removesuffix('.gguf')}-{kind.lower()}.gguf")
+    destination = destination or Path(f"{entry.name.removesuffix('.gguf')}-{kind.lower()}.gguf")
     with Interrupts() as interrupted, console.counting(f"Writing {destination.name}") as progress:
         quantise(source, destination, kind, progress=progress, interrupted=interrupted)
     console.note(

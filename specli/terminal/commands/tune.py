@@ -1,7 +1,4 @@
-"""`specli tune`: predict what a draft model brings here, and say why.
-
-Knows options, and how findings are shown. Must not know how they are found.
-"""
+"""`specli tune`: predict what a draft model gains here, and say why."""
 
 from __future__ import annotations
 
@@ -9,73 +6,52 @@ import shlex
 from dataclasses import asdict
 from typing import Any
 
-import typer
-
-from specli.engine.engine import Engine
-from specli.engine.reply import ReplyOptions
+from specli.engine.options import ReplyOptions
 from specli.errors import Interrupted, OptionError
 from specli.evaluation.prompts import load_prompts
 from specli.evaluation.tuning import LENGTHS, Tuning, explain, tune
+from specli.llama.options import LoadOptions
+from specli.models.pair import Pair
 from specli.terminal import console, options
-from specli.terminal.commands.models import Pair, choose_pair, load_options
+from specli.terminal.command import command
+from specli.terminal.commands.models import choose_pair
 from specli.terminal.interrupts import Interrupts
+from specli.terminal.options import ModelOptions, OutputOptions, seeded
+from specli.terminal.ready import load_engine, warn_about_gpu
 
 
+@command(without={"draft_length", "drafter", "draft_temperature", "stop", "ignore_eos", "logit_bias"})
 def tune_pair(
-    model: options.Target = None,
-    draft_model: options.DraftModel = None,
     prompts: options.Prompts = "builtin",
-    max_tokens: int = typer.Option(64, "-n", "--max-tokens", help="Tokens of each reply.", metavar="N"),
-    context: options.Context = None,
-    batch: options.Batch = 512,
-    threads: options.Threads = None,
-    gpu_layers: options.GpuLayers = None,
-    draft_gpu_layers: options.DraftGpuLayers = None,
-    verification: options.Verification = "block",
-    temperature: options.Temperature = 0.8,
-    top_k: options.TopK = 40,
-    top_p: options.TopP = 0.95,
-    min_p: options.MinP = 0.05,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    models: ModelOptions = ModelOptions(),
+    load: LoadOptions = LoadOptions(),
+    reply: ReplyOptions = ReplyOptions(max_tokens=64, seed=0),
+    output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Predict what drafts bring on this machine, hold it against short runs, and say why; about two minutes.
+    """Predict what drafts gain on this machine, check it in short runs, and say why.
+
+    About two minutes.
 
     Example:
         specli tune -m big.gguf -md small.gguf
     """
-    sampling = options.sampling_options(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=1.0,
-        frequency_penalty=0.0,
-        presence_penalty=0.0,
-        repeat_last_n=64,
-        logit_bias=None,
-    )
-    reply_options = ReplyOptions(sampling, verification=verification, max_tokens=max_tokens)
-    if max_tokens < 16:
+    reply = seeded(reply)
+    if reply.max_tokens is None or reply.max_tokens < 16:
         raise OptionError(
-            f"--max-tokens is {max_tokens}, but must be 16 or more to tell anything.", "64 is the default."
+            f"`max_tokens` is {reply.max_tokens or -1}, but must be 16 or more to tell anything.", "64 is the default."
         )
     wanted = list({prompt.kind: prompt for prompt in reversed(load_prompts(prompts))}.values())[::-1]
-    target_load, draft_load = load_options(context, batch, threads, gpu_layers, draft_gpu_layers, exact=False)
-    pair = choose_pair(model, draft_model)
+    warn_about_gpu(load)
+    pair = choose_pair(models.model, models.draft_model)
     if pair.draft is None:
         raise OptionError(f"there is no draft model for {pair.target_name} to tune.", "-md MODEL names one.")
-    with Interrupts() as interrupted:
-        with console.waiting("Loading"):
-            engine = Engine.load(pair.target, pair.draft, target_load, draft_load, interrupted=interrupted)
-        with engine:
-            with console.counting("Measuring") as progress:
-                found = tune(engine, wanted, reply_options, max_tokens, progress=progress, interrupted=interrupted)
-            if found is None:
-                raise Interrupted("interrupted.", "Nothing is kept.")
-            server = server_flags(pair, found, engine.target.threads)
-    if as_json:
+    with Interrupts() as interrupted, load_engine(pair, load, interrupted) as engine:
+        with console.counting("Measuring") as progress:
+            found = tune(engine, wanted, reply, reply.max_tokens, progress=progress, interrupted=interrupted)
+        if found is None:
+            raise Interrupted("interrupted.", "Nothing is kept.")
+        server = server_flags(pair, found, engine.target.threads)
+    if output.as_json:
         console.print_json(tuning_json(found, pair, server))
     else:
         _print(found, pair, server)

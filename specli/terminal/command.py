@@ -1,0 +1,114 @@
+"""Commands made of functions that take option objects: one decorator writes the flags and builds the objects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import wraps
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+from typer.models import OptionInfo
+
+from specli.options import Option, declared
+from specli.terminal import console
+from specli.terminal.options import SAMPLING, SPELLINGS, OutputOptions, Spelling, flag, read_value
+
+
+def command(*, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a command of a function: each field of its parameters that are option classes becomes a flag.
+
+    The default of such a parameter gives the defaults of its flags.
+
+    Args:
+        without: fields that get no flag.
+    """
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        hints = get_type_hints(function, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        objects: dict[str, Any] = {}
+        for parameter in inspect.signature(function).parameters.values():
+            if is_dataclass(hints[parameter.name]):
+                objects[parameter.name] = parameter.default
+                parameters += _parameters(parameter.default, without)
+            else:
+                parameters.append(parameter.replace(annotation=hints[parameter.name]))
+        parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
+
+        @wraps(function)
+        def run(**values: Any) -> Any:
+            built = {name: _built(default, values) for name, default in objects.items()}
+            for one in built.values():
+                if isinstance(one, OutputOptions):
+                    _apply(one)
+            return function(**built, **values)
+
+        kind = inspect.Parameter.KEYWORD_ONLY
+        run.__signature__ = inspect.Signature([one.replace(kind=kind) for one in parameters])  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        return run
+
+    return decorated
+
+
+def _parameters(default: Any, without: Collection[str]) -> Iterator[inspect.Parameter]:
+    """Yield the parameters that stand for the fields of an option object, those of objects inside it included."""
+    kind = type(default)
+    hints, options = get_type_hints(kind, include_extras=True), declared(kind)
+    for field in fields(kind):
+        value = getattr(default, field.name)
+        if is_dataclass(value):
+            yield from _parameters(value, without)
+        elif field.name not in without and field.name in options:
+            yield _parameter(field.name, *options[field.name], value)
+        elif field.name not in without and _is_typer_option(hints[field.name]):
+            yield inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=hints[field.name]
+            )
+
+
+def _is_typer_option(annotation: Any) -> bool:
+    return any(isinstance(one, OptionInfo) for one in getattr(annotation, "__metadata__", ()))
+
+
+def _parameter(name: str, kind: Any, option: Option, value: Any) -> inspect.Parameter:
+    spelling = SPELLINGS.get(name, Spelling())
+    if get_origin(kind) is tuple:
+        kind, value = list[str] | None, None
+    elif spelling.none is not None:
+        kind, value = type(spelling.none), str(value) if value is not None and spelling.read else value
+        value = spelling.none if value is None else value
+    numbers = {"int": "N", "float": "X"}
+    plain = next((one for one in (kind, *get_args(kind)) if isinstance(one, type)), str).__name__
+    typer_option = typer.Option(
+        *(spelling.names or (flag(name),)),
+        help=option.help,
+        metavar=spelling.metavar or "|".join(option.choices) or numbers.get(plain),
+        rich_help_panel=spelling.panel or SAMPLING,
+    )
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=Annotated[kind, typer_option]
+    )
+
+
+def _built(default: Any, values: dict[str, Any]) -> Any:
+    """Return an option object of the values of flags, which are taken out of `values`."""
+    changes: dict[str, Any] = {}
+    for field in fields(default):
+        inside = getattr(default, field.name)
+        if is_dataclass(inside):
+            changes[field.name] = _built(inside, values)
+        elif field.name in values:
+            changes[field.name] = read_value(field.name, values.pop(field.name))
+    return replace(default, **changes)
+
+
+def _apply(output: OutputOptions) -> None:
+    console.set_quiet(output.quiet)
+    console.set_verbosity(output.verbose)
+    if output.verbose:
+        from specli.llama.binding import set_verbose
+
+        set_verbose(True)

@@ -1,0 +1,52 @@
+"""Getting a pair ready to answer, with progress on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from specli.engine.options import ReplyOptions
+from specli.llama.options import LoadOptions
+from specli.models.pair import Pair
+from specli.terminal import console
+
+if TYPE_CHECKING:
+    from specli.engine.engine import Engine
+
+
+def load_engine(pair: Pair, options: LoadOptions, interrupted: Callable[[], bool]) -> Engine:
+    """Load a pair.
+
+    Raises:
+        SpecliError: as for `Engine.load`.
+    """
+    from specli.engine.engine import Engine
+
+    with console.waiting("Loading") as show:
+        return Engine.load(
+            pair.target,
+            pair.draft,
+            options,
+            progress=lambda name, share: show(f"Loading {name} {share:.0%}"),
+            interrupted=interrupted,
+        )
+
+
+def calibrate(engine: Engine, reply: ReplyOptions) -> None:
+    """Measure what passes cost, if replies with these options depend on it and it is not known yet."""
+    if reply.draft_length is None:
+        with console.waiting("Benchmarking these models, once"):
+            engine.calibrate()
+
+
+def warn_about_gpu(options: LoadOptions) -> None:
+    """Warn when layers are asked onto a GPU that cannot be used."""
+    for field in ("gpu_layers", "draft_gpu_layers"):
+        value = getattr(options, field)
+        if not value:
+            continue
+        from specli.llama.model import GPU_REBUILD_HINT, has_gpu_backend
+
+        if not has_gpu_backend():
+            console.warn(f"`{field}` is {value}, but this llama.cpp was built without a GPU backend.", GPU_REBUILD_HINT)
+            return
