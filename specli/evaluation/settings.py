@@ -1,7 +1,4 @@
-"""What a comparison was asked for, in one object that can be written to a file and read back.
-
-Knows the settings. Must not know how they were typed, or what they make.
-"""
+"""What was asked for: a comparison's settings, which can be written to a file and read back; and in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 from specli.decoding.sampling import SamplingOptions
 from specli.engine.reply import ReplyOptions
 from specli.errors import OptionError
-from specli.evaluation.comparison import Arm, Plan, by_turns, make_arms
+from specli.evaluation.comparison import LOOKUP, Configuration, Plan, by_turns, make_configurations
 from specli.evaluation.prompts import Prompt
 from specli.llama.model import LoadOptions
 from specli.llama.text import Message
@@ -40,6 +37,7 @@ class Settings:
     draft_temperature: float | None
     target_load: LoadOptions
     draft_load: LoadOptions
+    drafter: str = "auto"  # the default is what files of the first edition mean, which do not have it
 
     def __post_init__(self) -> None:
         if self.repeats < 1:
@@ -51,35 +49,43 @@ class Settings:
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise OptionError(
                 f"--time-limit is {self.time_limit:g}, but must be 0 or more minutes.",
-                "10 is the default; 0 is no limit.",
+                "10 is the default; 0 means no limit.",
             )
-        for arm in self.arms:  # checks each length, rule and temperature
+        for configuration in self.configurations:  # checks each length, rule and temperature
             replace(
                 self.reply,
-                draft_length=arm.draft_length,
-                verification=arm.verification or "block",
-                sampling=replace(self.sampling, temperature=arm.temperature),
+                draft_length=configuration.draft_length,
+                verification=configuration.verification or "block",
+                sampling=replace(self.sampling, temperature=configuration.temperature),
             )
-        if len(self.arms) == len(set(self.temperatures)):
+        if len(self.configurations) == len(set(self.temperatures)):
             raise OptionError(
-                "there is nothing to compare plain decoding with.",
-                "-md MODEL names a draft model; --draft-length 0 compares plain decoding with itself.",
+                "there is nothing to compare the baseline with.",
+                "-md MODEL names a draft model; --draft-length 0 compares the baseline with itself.",
+            )
+        if self.drafter == "model" and LOOKUP in self.drafts:
+            raise OptionError("--drafter is 'model', but -md is 'none'.", "Leave out one of the two.")
+        models = [name for name in self.drafts if name != LOOKUP]
+        if self.drafter == "lookup" and models:
+            raise OptionError(
+                f"--drafter is 'lookup', so the draft model {models[0]!r} would not be used.",
+                "Leave out one of the two; -md none looks drafts up without a draft model.",
             )
 
     @property
-    def arms(self) -> tuple[Arm, ...]:
+    def configurations(self) -> tuple[Configuration, ...]:
         """The ways to generate that are compared."""
-        return tuple(make_arms(self.drafts, self.draft_lengths, self.verifications, self.temperatures))
+        return tuple(make_configurations(self.drafts, self.draft_lengths, self.verifications, self.temperatures))
 
     @property
     def plan(self) -> Plan:
         """What is to be measured, in order."""
-        return Plan(by_turns(self.prompts), self.arms, self.repeats, self.tokens, self.seed)
+        return Plan(by_turns(self.prompts), self.configurations, self.repeats, self.tokens, self.seed)
 
     @property
     def reply(self) -> ReplyOptions:
         """What all replies have in common."""
-        return ReplyOptions(self.sampling, draft_temperature=self.draft_temperature)
+        return ReplyOptions(self.sampling, drafter=self.drafter, draft_temperature=self.draft_temperature)
 
 
 def settings_json(settings: Settings) -> dict[str, Any]:
@@ -112,3 +118,26 @@ def settings_from(content: Mapping[str, Any]) -> Settings:
             }
         )
     )
+
+
+def filters_text(sampling: SamplingOptions) -> str:
+    """Return the filters in words."""
+    return f"top-k {sampling.top_k}, top-p {sampling.top_p:g}, min-p {sampling.min_p:g}"
+
+
+def reply_text(options: ReplyOptions, *, exact: bool) -> str:
+    """Return in one line how replies were made: all that it takes to make them again."""
+    parts = [
+        f"{options.verification} verification",
+        f"draft length {'auto' if options.draft_length is None else options.draft_length}",
+        f"temperature {options.sampling.temperature:g}",
+        filters_text(options.sampling),
+        f"seed {options.seed}",
+    ]
+    if options.drafter != "auto":
+        parts.insert(1, f"drafter {options.drafter}")
+    if options.draft_temperature is not None:
+        parts.append(f"draft temperature {options.draft_temperature:g}")
+    if exact:
+        parts.append("exact mode")
+    return ", ".join(parts)

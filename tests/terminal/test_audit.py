@@ -21,8 +21,10 @@ def audit(specli, tmp_path):
 def test_nothing_is_found(audit):
     result = audit(*FULL)
     assert result.code == 0
+    assert ", seed 0" in result.out
     assert "No bias found: p = " in result.out
-    assert "No difference: with and without the draft" in result.out
+    assert "Minimum detectable effect (90 % power): " in result.out
+    assert "No difference: with and without the draft, " in result.out
     assert result.err == ""
 
 
@@ -33,7 +35,7 @@ def test_json(audit):
     assert (found["kind"], found["version"], found["found"], found["control"]) == ("audit", 1, False, False)
     assert found["settings"]["verification"] == "coupled"
     assert found["distribution"]["tokens"] >= 800
-    assert found["distribution"]["groups"][0]["place"] is None
+    assert found["distribution"]["groups"][0]["position"] is None
     assert found["identity"]["differences"] == 0
     assert found["joint"] is None
 
@@ -54,7 +56,7 @@ def test_joint(audit):
 
 
 def test_parts(audit):
-    assert "Identical texts" not in audit("--part", "distribution").out
+    assert "Texts at temperature 0" not in audit("--part", "distribution").out
     assert "Probabilities" not in audit("--part", "identity").out
     assert "Probabilities" not in audit("--temp", "0").out
 

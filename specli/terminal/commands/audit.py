@@ -20,16 +20,15 @@ from specli.evaluation.distribution import (
     BINS,
     SIGNIFICANCE,
     DistributionReport,
-    GroupResult,
-    JointReport,
-    joint_audit,
+    distribution_lines,
     judge,
     sample_tokens,
 )
-from specli.evaluation.identity import IdentityReport, PromptIdentity, identity_audit
+from specli.evaluation.identity import IdentityReport, identity_audit, identity_lines
+from specli.evaluation.joint import JointReport, joint_audit, joint_lines
 from specli.evaluation.prompts import Prompt, load_prompts
+from specli.evaluation.settings import reply_text
 from specli.llama.model import has_gpu_backend
-from specli.llama.vocabulary import Vocabulary
 from specli.terminal import console, options, plots
 from specli.terminal.commands.models import Pair, choose_pair, load_options
 from specli.terminal.interrupts import Interrupts
@@ -236,44 +235,29 @@ def _one_of_each_kind(prompts: list[Prompt]) -> list[Prompt]:
 
 
 def _print_findings(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engine, *, control: bool) -> None:
-    console.print_line(f"target {pair.target_name}, draft {pair.draft_name}: {settings_text(reply, engine)}")
+    exact = engine.target.options.exact
+    console.print_line(f"target {pair.target_name}, draft {pair.draft_name}: {reply_text(reply, exact=exact)}")
     if control:
-        console.print_line("Control: the rule is wrong on purpose, so a bias must be found.")
+        console.print_line("Negative control: the rule is wrong, so this audit must find a bias.")
     if findings.distribution is not None:
         _print_distribution(findings.distribution)
     if findings.joint is not None:
-        for line in joint_lines(findings.joint):
-            console.print_line(line)
+        _print_lines(joint_lines(findings.joint))
     if findings.identity is not None:
-        for line in identity_lines(findings.identity, engine.target.vocabulary):
-            console.print_line(line)
+        _print_lines(identity_lines(findings.identity, engine.target.vocabulary.text))
 
 
-def settings_text(reply: ReplyOptions, engine: Engine) -> str:
-    """Say in one line how the replies were made."""
-    sampling = reply.sampling
-    parts = [
-        f"{reply.verification} verification",
-        f"draft length {'auto' if reply.draft_length is None else reply.draft_length}",
-        f"temperature {sampling.temperature:g}",
-        f"top-k {sampling.top_k}",
-        f"top-p {sampling.top_p:g}",
-        f"min-p {sampling.min_p:g}",
-    ]
-    if reply.draft_temperature is not None:
-        parts.append(f"draft temperature {reply.draft_temperature:g}")
-    if engine.target.options.exact:
-        parts.append("exact mode")
-    return ", ".join(parts)
+def _print_lines(lines: list[str]) -> None:
+    for line in ["", *lines]:
+        console.print_line(line)
 
 
 def _print_distribution(report: DistributionReport) -> None:
-    console.print_line("")
     rate = f", {100 * report.accepted / report.tested:.0f} % of the draft tokens accepted" if report.tested else ""
-    console.print_line(f"Probabilities: {report.tokens} tokens of {report.replies} replies{rate}")
+    _print_lines([f"Probabilities: {report.tokens} tokens of {report.replies} replies{rate}"])
     rows = [
         (
-            _group_name(group),
+            group.name,
             str(group.tokens),
             f"{group.mean.statistic:+.2f}",
             f"{group.mean.p_value:.2g}",
@@ -286,81 +270,6 @@ def _print_distribution(report: DistributionReport) -> None:
     console.print_table([*columns, (f"chi-square ({BINS - 1})", True), ("p", True)], rows)
     for line in distribution_lines(report):
         console.print_line(line)
-
-
-def _group_name(group: GroupResult) -> str:
-    return "all" if group.place is None else f"number {group.place + 1} of a round"
-
-
-def distribution_lines(report: DistributionReport) -> list[str]:
-    """Say what the test of probabilities found."""
-    lines = []
-    if report.impossible:
-        lines.append(f"Fault: {report.impossible} tokens that the target's filters exclude.")
-    if report.borderline:
-        lines.append(f"{report.borderline} tokens at the edge of a filter, which rounding decides about, are left out.")
-    everyday = f"{100 * report.detectable:.1f} of 100 tokens"
-    if report.p_value < SIGNIFICANCE:
-        lines.append(
-            f"Bias found: p = {report.p_value:.2g}. The tokens are not distributed as the target's own; "
-            f"about {100 * report.estimate:.1f} of 100 would have been others."
-        )
-    else:
-        lines.append(
-            f"No bias found: p = {report.p_value:.2g}. A draft that changed {everyday} or more "
-            f"(total variation {report.detectable:.3f}) would have been found with probability 0.9."
-        )
-    return lines
-
-
-def joint_lines(report: JointReport) -> list[str]:
-    """Say what the test of joint probabilities found."""
-    lines = [
-        "",
-        f"Joint probabilities: the first {report.depth} tokens of {report.samples} replies to {report.prompt}, "
-        f"{report.cells} cells: G = {report.test.statistic:.1f}, {report.test.degrees} degrees of freedom",
-    ]
-    if report.found:
-        return [*lines, f"Bias found: p = {report.test.p_value:.2g}."]
-    return [
-        *lines,
-        f"No bias found: p = {report.test.p_value:.2g}. A total variation of {report.detectable:.3f}, "
-        "however it is spread over the cells, would have been found with probability 0.9.",
-    ]
-
-
-def identity_lines(report: IdentityReport, vocabulary: Vocabulary) -> list[str]:
-    """Say which texts differ."""
-    total = sum(prompt.tokens for prompt in report.prompts)
-    lines = ["", f"Identical texts at temperature 0: {len(report.prompts)} prompts, {total} tokens"]
-    for prompt in report.differences:
-        lines.append("  " + _difference_text(prompt, vocabulary))
-    unexplained = len(report.unexplained)
-    if not report.differences:
-        lines.append("No difference: with and without the draft, token for token the same.")
-    elif report.exact:
-        lines.append(f"Fault: {unexplained} texts differ, which must not happen in exact mode.")
-    elif unexplained:
-        lines.append(f"Fault: {unexplained} of {len(report.differences)} differences are more than rounding.")
-    else:
-        lines.append(
-            f"{len(report.differences)} texts differ where two logits are nearly equal: rounding, which elsewhere "
-            f"moved them by up to {report.noise:.3f}. '--exact' removes it on a CPU."
-        )
-    return lines
-
-
-def _difference_text(prompt: PromptIdentity, vocabulary: Vocabulary) -> str:
-    difference = prompt.difference
-    assert difference is not None
-    tokens = [
-        "the end" if token is None else repr(vocabulary.text(token))
-        for token in (difference.plain_token, difference.drafted_token)
-    ]
-    return (
-        f"{prompt.prompt}: token {difference.place + 1} is {tokens[0]} without and {tokens[1]} with the draft; "
-        f"the two best logits are {difference.plain_gap:.4f} and {difference.drafted_gap:.4f} apart"
-    )
 
 
 def audit_json(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engine, *, control: bool) -> dict[str, Any]:
@@ -388,7 +297,7 @@ def audit_json(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engi
         | {
             "differences": len(identity.differences),
             "unexplained": len(identity.unexplained),
-            "sentence": identity_lines(identity, engine.target.vocabulary)[-1],
+            "sentence": identity_lines(identity, engine.target.vocabulary.text)[-1],
         }
         if identity is not None
         else None,

@@ -20,10 +20,10 @@ from specli.evaluation.journal import VERSION, Journal, read_journal
 from specli.evaluation.machine import ModelFacts, model_facts, this_machine
 from specli.evaluation.prompts import load_prompts
 from specli.evaluation.settings import Settings, settings_from, settings_json
-from specli.evaluation.summary import OVERALL
+from specli.evaluation.summary import OVERALL, Comparison, facts_json, same_models
 from specli.llama.model import LlamaModel
 from specli.terminal import console, options, plots
-from specli.terminal.commands.compare_report import Comparison, break_evens, facts_json, print_curve, print_header, show
+from specli.terminal.commands.compare_report import break_evens, print_curve, print_header, show
 from specli.terminal.commands.models import choose_pair, load_options
 from specli.terminal.interrupts import Interrupts
 
@@ -186,7 +186,7 @@ def compare(
                 one.close()
     show(comparison, as_json=as_json, interrupted=interrupted())
     if plot is not None and comparison.figures:
-        plots.save_comparison(settings.arms, comparison.figures, plot)
+        plots.save_comparison(settings.configurations, comparison.figures, plot)
     if interrupted():
         hint = f"Go on with --resume {resume or output}." if journal else "With -o FILE, a comparison can be resumed."
         raise Interrupted(f"interrupted after {len(done)} of {settings.plan.total} measurements.", hint)
@@ -220,8 +220,7 @@ def _settings_in(header: dict[str, Any], path: Path) -> Settings:
 
 def _check_same(header: dict[str, Any], comparison: Comparison, path: Path) -> None:
     """Refuse to go on with other models than the file's."""
-    before, now = header.get("models"), facts_json(comparison)["models"]
-    if before != now:
+    if not same_models(header, comparison):
         raise JournalError(
             f"the models are not those that {path} was measured with.", "Start a new comparison with -o."
         )
@@ -252,24 +251,24 @@ def _run(
 
 
 def _require(comparison: Comparison, speedup: float | None, *, identical: bool) -> None:
-    arms = comparison.settings.arms
+    configurations = comparison.settings.configurations
     overall = [one for one in comparison.figures if one.kind == OVERALL]
     different = {difference.prompt for one in overall for difference in one.differences}
     if identical and different:
         raise CheckFailedError(
-            f"the text differs from the plain one for {len(different)} prompts: {', '.join(sorted(different))}.",
+            f"the text differs from the baseline's for {len(different)} prompts: {', '.join(sorted(different))}.",
             "'--exact' makes texts identical on a CPU.",
         )
     if speedup is None:
         return
     for temperature in comparison.settings.temperatures:
         best = max(
-            (one for one in overall if arms[one.arm].temperature == temperature),
-            key=lambda one: one.speedup.middle,
+            (one for one in overall if configurations[one.configuration].temperature == temperature),
+            key=lambda one: one.speedup.estimate,
             default=None,
         )
-        if best is None or best.speedup.middle < speedup:
-            reached = f"{best.speedup.middle:.2f}" if best else "not measured"
+        if best is None or best.speedup.estimate < speedup:
+            reached = f"{best.speedup.estimate:.2f}" if best else "not measured"
             raise CheckFailedError(
                 f"the speedup at temperature {temperature:g} is {reached}, but --require-speedup is {speedup:g}.",
                 "The lines above say what limits it.",

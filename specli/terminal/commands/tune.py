@@ -56,7 +56,7 @@ def tune_pair(
         repeat_last_n=64,
         logit_bias=None,
     )
-    reply_options = ReplyOptions(sampling, verification=verification, max_tokens=max_tokens)
+    reply_options = ReplyOptions(sampling, verification=verification, max_tokens=max_tokens, seed=0)
     if max_tokens < 16:
         raise OptionError(
             f"--max-tokens is {max_tokens}, but must be 16 or more to tell anything.", "64 is the default."
@@ -105,11 +105,13 @@ def tuning_json(found: Tuning, pair: Pair, server: str) -> dict[str, Any]:
 
 
 def _print(found: Tuning, pair: Pair, server: str) -> None:
-    console.print_line(f"{pair.target_name} with {pair.draft_name}: predicted speedup by draft length")
+    console.print_line(
+        f"{pair.target_name} with {pair.draft_name}, seed {found.seed}: predicted speedup by draft length"
+    )
     rows = [
         (
             one.kind,
-            f"{one.plain_tokens_per_second:.1f}",
+            f"{one.baseline_tokens_per_second:.1f}",
             f"{100 * one.acceptance_rate:.0f} %",
             *(f"{one.predicted[length]:.2f}" for length in LENGTHS),
             str(one.best_length),
@@ -118,9 +120,14 @@ def _print(found: Tuning, pair: Pair, server: str) -> None:
         )
         for one in found.classes
     ]
-    columns = [("prompts", False), ("plain/s", True), ("accepted", True), *((str(length), True) for length in LENGTHS)]
+    columns = [
+        ("prompts", False),
+        ("baseline/s", True),
+        ("accepted", True),
+        *((str(length), True) for length in LENGTHS),
+    ]
     console.print_table([*columns, ("best", True), ("measured", True), ("auto", True)], rows)
     for line in explain(found):
         console.print_line(line)
-    console.print_line("What passes cost and how often drafts were accepted is kept; automatic drafts start from it.")
+    console.print_line("The measured costs and acceptance rates are saved; automatic draft length starts from them.")
     console.print_line(f"With llama.cpp: {server}")

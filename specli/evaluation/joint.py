@@ -1,0 +1,141 @@
+"""The joint audit: whether the first tokens of many replies to one prompt follow their exact joint probabilities.
+
+It assumes nothing about the kind of bias, and needs many more replies than the audit of single tokens to see one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from specli.decoding.drafting import LanguageModel
+from specli.decoding.sampling import SamplingOptions, distribution
+from specli.engine.engine import Engine
+from specli.engine.reply import Reply, ReplyOptions
+from specli.evaluation.distribution import SIGNIFICANCE, ControlVerifier, teacher_forced
+from specli.evaluation.prompts import Prompt
+from specli.evaluation.statistics import TestResult, detectable_variation, g_test
+
+REST: tuple[int, ...] = ()  # the cell of all texts that are too rare for a cell of their own
+
+
+def joint_probabilities(
+    model: LanguageModel, sampling: SamplingOptions, prompt: Sequence[int], depth: int, minimum: float
+) -> dict[tuple[int, ...], float]:
+    """Return the exact probability of each beginning of a reply that has at least the probability `minimum`.
+
+    Args:
+        model: the target.
+        sampling: its filters.
+        prompt: [n] token ids.
+        depth: how many tokens a beginning has; fewer where the reply ends.
+        minimum: less probable ones are pooled under `REST`.
+    """
+    cells: dict[tuple[int, ...], float] = {}
+
+    def visit(text: tuple[int, ...], probability: float) -> None:
+        tokens = [*prompt, *text]
+        row = next(teacher_forced(model, [*tokens, 0], len(tokens)))
+        probs = distribution(row, sampling, tokens)
+        ids = np.arange(len(probs.probs)) if probs.ids is None else probs.ids
+        for index in np.flatnonzero(probs.probs * probability >= minimum):
+            token, joint = int(ids[index]), float(probs.probs[index]) * probability
+            if len(text) + 1 == depth or token in model.end_tokens:
+                cells[(*text, token)] = joint
+            else:
+                visit((*text, token), joint)
+
+    visit((), 1.0)
+    cells[REST] = max(0.0, 1 - sum(cells.values()))
+    return cells
+
+
+@dataclass(frozen=True, slots=True)
+class JointReport:
+    """The outcome of comparing the beginnings of many replies with their exact probabilities."""
+
+    prompt: str
+    depth: int  # tokens of a beginning
+    samples: int
+    cells: int
+    test: TestResult
+    detectable: float  # the minimum detectable total variation (90 % power), however it is spread over the cells
+
+    @property
+    def found(self) -> bool:
+        """Whether the beginnings do not follow the target's distribution."""
+        return self.test.p_value < SIGNIFICANCE
+
+
+def joint_audit(
+    engine: Engine,
+    prompt: Prompt,
+    options: ReplyOptions,
+    samples: int,
+    *,
+    depth: int = 3,
+    control: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> JointReport | None:
+    """Compare the first tokens of replies from many seeds with their exact joint probabilities.
+
+    Args:
+        engine: a target, with its draft model if drafts come from one.
+        prompt: what is asked.
+        options: how replies are generated; the seed is that of the whole audit.
+        samples: how many replies.
+        depth: how many tokens of each.
+        control: use the wrong rule.
+        progress: called with how many replies are done, and how many there will be.
+        interrupted: checked between tokens.
+
+    Returns:
+        The outcome; None when it was interrupted.
+    """
+    assert options.seed is not None
+    tokens = engine.conversation(prompt.messages)
+    counts: dict[tuple[int, ...], int] = {}
+    seeds = np.random.SeedSequence(options.seed)
+    for number in range(samples):
+        seed = int(seeds.spawn(1)[0].generate_state(1)[0])
+        verifier = ControlVerifier(seed) if control else None
+        *_, reply = engine.reply(
+            tokens, replace(options, seed=seed, max_tokens=depth), verifier=verifier, interrupted=interrupted
+        )
+        if interrupted():
+            return None
+        assert isinstance(reply, Reply)
+        counts[reply.tokens] = counts.get(reply.tokens, 0) + 1
+        progress(number + 1, samples)
+    exact = joint_probabilities(engine.target, engine.sampling(options), tokens, depth, 5 / samples)
+    seen: dict[tuple[int, ...], int] = {}
+    for text, count in counts.items():
+        cell = text if text in exact else REST
+        seen[cell] = seen.get(cell, 0) + count
+    test = g_test(seen, exact)
+    return JointReport(
+        prompt.name,
+        depth,
+        samples,
+        test.degrees + 1,
+        test,
+        detectable_variation(samples, test.degrees, SIGNIFICANCE),
+    )
+
+
+def joint_lines(report: JointReport) -> list[str]:
+    """Say what the joint audit found."""
+    first = (
+        f"Joint probabilities: the first {report.depth} tokens of {report.samples} replies to {report.prompt}, "
+        f"{report.cells} cells: G = {report.test.statistic:.1f}, {report.test.degrees} degrees of freedom"
+    )
+    if report.found:
+        return [first, f"Bias found: p = {report.test.p_value:.2g}."]
+    return [
+        first,
+        f"No bias found: p = {report.test.p_value:.2g}. Minimum detectable effect (90 % power): "
+        f"total variation {report.detectable:.3f}, however it is spread over the cells.",
+    ]
