@@ -8,6 +8,7 @@ ends the reply, so that the texts can be compared. The timed turns generate a fi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
@@ -170,11 +171,11 @@ class Plan:
 
 def by_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
     """Return the prompts with their classes interleaved: a comparison that is cut short has seen each class."""
-    seen: dict[str, int] = {}
+    seen: Counter[str] = Counter()
     order = []
     for prompt in prompts:
-        order.append((seen.get(prompt.kind, 0), prompt))
-        seen[prompt.kind] = seen.get(prompt.kind, 0) + 1
+        order.append((seen[prompt.kind], prompt))
+        seen[prompt.kind] += 1
     return tuple(prompt for _, prompt in sorted(order, key=lambda entry: entry[0]))
 
 

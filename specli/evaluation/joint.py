@@ -5,6 +5,7 @@ It assumes nothing about the kind of bias, and needs many more replies than the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -82,22 +83,14 @@ def joint_audit(
 ) -> JointReport | None:
     """Compare the first tokens of replies from many seeds with their exact joint probabilities.
 
-    Args:
-        engine: a target, with its draft model if drafts come from one.
-        prompt: what is asked.
-        options: how replies are generated; the seed is that of the whole audit.
-        samples: how many replies.
-        depth: how many tokens of each.
-        control: use the wrong rule.
-        progress: called with how many replies are done, and how many there will be.
-        interrupted: checked between tokens.
+    The arguments are those of `sample_tokens`, but `samples` counts replies; `depth` is how many tokens of each count.
 
     Returns:
         The outcome; None when it was interrupted.
     """
     assert options.seed is not None
     tokens = engine.conversation(prompt.messages)
-    counts: dict[tuple[int, ...], int] = {}
+    texts: list[tuple[int, ...]] = []
     seeds = np.random.SeedSequence(options.seed)
     for number in range(samples):
         seed = int(seeds.spawn(1)[0].generate_state(1)[0])
@@ -108,14 +101,10 @@ def joint_audit(
         if interrupted():
             return None
         assert isinstance(reply, Reply)
-        counts[reply.tokens] = counts.get(reply.tokens, 0) + 1
+        texts.append(reply.tokens)
         progress(number + 1, samples)
     exact = joint_probabilities(engine.target, engine.sampling(options), tokens, depth, 5 / samples)
-    seen: dict[tuple[int, ...], int] = {}
-    for text, count in counts.items():
-        cell = text if text in exact else REST
-        seen[cell] = seen.get(cell, 0) + count
-    test = g_test(seen, exact)
+    test = g_test(Counter(text if text in exact else REST for text in texts), exact)
     return JointReport(
         prompt.name,
         depth,

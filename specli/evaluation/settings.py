@@ -99,25 +99,18 @@ def settings_from(content: Mapping[str, Any]) -> Settings:
     Raises:
         TypeError, KeyError: a field is missing or unknown.
     """
-    sampling = dict(content["sampling"])
-    sampling["logit_bias"] = tuple((token, bias) for token, bias in sampling["logit_bias"])
-    prompts = tuple(
+    fields = dict(content)
+    for key in ("drafts", "draft_lengths", "verifications", "temperatures"):
+        fields[key] = tuple(content[key])
+    for key in ("target_load", "draft_load"):
+        fields[key] = LoadOptions(**content[key])
+    biases = tuple((token, bias) for token, bias in content["sampling"]["logit_bias"])
+    fields["sampling"] = SamplingOptions(**(content["sampling"] | {"logit_bias": biases}))
+    fields["prompts"] = tuple(
         Prompt(one["kind"], one["name"], tuple(Message(**message) for message in one["messages"]))
         for one in content["prompts"]
     )
-    lists = {key: tuple(content[key]) for key in ("drafts", "draft_lengths", "verifications", "temperatures")}
-    return Settings(
-        **(
-            dict(content)
-            | lists
-            | {
-                "prompts": prompts,
-                "sampling": SamplingOptions(**sampling),
-                "target_load": LoadOptions(**content["target_load"]),
-                "draft_load": LoadOptions(**content["draft_load"]),
-            }
-        )
-    )
+    return Settings(**fields)
 
 
 def filters_text(sampling: SamplingOptions) -> str:

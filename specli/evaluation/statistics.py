@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TypeVar
@@ -126,19 +126,17 @@ def detectable_variation(total: int, degrees: int, significance: float, power: f
     With `total` observations, a total variation of d makes the noncentrality at least 4 * total * d**2 (Cauchy and
     Schwarz); the noncentrality that is needed is found by bisection.
     """
-    low, high = 0.0, 1e6
-    bound = _chi_square_quantile(significance, degrees)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _noncentral_tail(bound, degrees, middle) < power else (low, middle)
-    return math.sqrt(high / (4 * total))
+    bound = _smallest(lambda value: chi_square_tail(value, degrees) <= significance)
+    noncentrality = _smallest(lambda value: _noncentral_tail(bound, degrees, value) >= power)
+    return math.sqrt(noncentrality / (4 * total))
 
 
-def _chi_square_quantile(tail: float, degrees: int) -> float:
+def _smallest(enough: Callable[[float], bool]) -> float:
+    """Return the smallest number, of up to a million, that is enough; larger ones must be, too."""
     low, high = 0.0, 1e6
     for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if chi_square_tail(middle, degrees) > tail else (low, middle)
+        value = (low + high) / 2
+        low, high = (low, value) if enough(value) else (value, high)
     return high
 
 

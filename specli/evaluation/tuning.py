@@ -54,12 +54,7 @@ class Tuning:
 
 
 def acceptance_by_position(metrics: Metrics, length: int) -> list[float]:
-    """Return the acceptance rate of the first, second, ... token of a draft, given that those before it were accepted.
-
-    Args:
-        metrics: of a reply with drafts.
-        length: of a draft.
-    """
+    """Return the acceptance rate of the first, second, ... token of a draft, if those before it were accepted."""
     overall = (metrics.accepted + 1) / (metrics.tested + 2)
     return [
         metrics.accepted_at[position] / metrics.tested_at[position] if metrics.tested_at[position] >= _FEW else overall

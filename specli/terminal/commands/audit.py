@@ -235,8 +235,8 @@ def _one_of_each_kind(prompts: list[Prompt]) -> list[Prompt]:
 
 
 def _print_findings(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engine, *, control: bool) -> None:
-    exact = engine.target.options.exact
-    console.print_line(f"target {pair.target_name}, draft {pair.draft_name}: {reply_text(reply, exact=exact)}")
+    how = reply_text(reply, exact=engine.target.options.exact)
+    console.print_line(f"target {pair.target_name}, draft {pair.draft_name or 'none'}: {how}")
     if control:
         console.print_line("Negative control: the rule is wrong, so this audit must find a bias.")
     if findings.distribution is not None:
