@@ -279,7 +279,7 @@ def facts_json(comparison: Comparison) -> dict[str, Any]:
 def same_models(header: Mapping[str, Any], comparison: Comparison) -> bool:
     """Whether the models are those of a file, by the values alone: names of fields have changed between editions."""
     now = [list(asdict(model).values()) for model in comparison.models]
-    return [list(model.values()) for model in header["models"]] == now
+    return [list(model.values()) for model in header.get("models", ())] == now
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
