@@ -55,7 +55,7 @@ def main() -> None:
                         ratios[length].append(found[exact] / found[fast])
     for length, values in ratios.items():
         interval = bootstrap_median(values)
-        print(f"draft length {length}: exact / fast {interval.middle:.2f} ({interval.low:.2f}-{interval.high:.2f})")
+        print(f"draft length {length}: exact / fast {interval.estimate:.2f} ({interval.low:.2f}-{interval.high:.2f})")
 
 
 if __name__ == "__main__":

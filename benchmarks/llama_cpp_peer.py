@@ -200,7 +200,7 @@ def show(speeds: list[Speed], title: str) -> None:
     print("|---" * (len(others) + 3) + "|")
     for kind in [*dict.fromkeys(one.kind for one in speeds), OVERALL]:
         cells = [_text(summary(speeds, arm, PLAIN, kind)) for arm in others]
-        best = max(peers, key=lambda arm: summary(speeds, arm, PLAIN, kind).middle)
+        best = max(peers, key=lambda arm: summary(speeds, arm, PLAIN, kind).estimate)
         cells.append(f"{_text(summary(speeds, AUTO, best, kind))}, {best.removeprefix('llama.cpp ')}")
         rates = [
             np.mean([one.accepted for one in speeds if one.arm == arm and kind in (one.kind, OVERALL)])
@@ -212,7 +212,7 @@ def show(speeds: list[Speed], title: str) -> None:
 
 
 def _text(found: Interval) -> str:
-    return f"{found.middle:.2f}" + (f" ({found.low:.2f}-{found.high:.2f})" if found.low is not None else "")
+    return f"{found.estimate:.2f}" + (f" ({found.low:.2f}-{found.high:.2f})" if found.low is not None else "")
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ def check(options: Any) -> None:
         value = getattr(options, name)
         if value is None and type(None) in get_args(kind):
             continue
-        whole = kind is int or int in get_args(kind)
-        if not option.allows(value) or (whole and not isinstance(value, Integral)):
-            allowed = f"a whole number {option.allowed}" if whole and isinstance(value, Real) else option.allowed
+        fraction = int in (kind, *get_args(kind)) and not isinstance(value, Integral)
+        if fraction or not option.allows(value):
+            allowed = f"a whole number {option.allowed}" if fraction else option.allowed
             raise OptionError(f"`{name}` is {value!r}, but must be {allowed}.", option.hint or None, field=name)

@@ -50,13 +50,26 @@ def token_verification(
     Leviathan et al. 2023 (arXiv 2211.17192, algorithm 1) and Chen et al. 2023 (arXiv 2302.01318, algorithm 2).
     Rows of `target_probs` after the rejected token are never looked at.
     """
-    for index, token in enumerate(draft_tokens):
-        target, draft = target_probs[index], draft_probs[index]
+    num_accepted = count_accepted(draft_tokens, draft_probs, target_probs, rng)
+    target = target_probs[num_accepted]
+    if num_accepted < len(draft_tokens):
+        _, target = target.minus(draft_probs[num_accepted])
+    return Verdict(num_accepted, target.draw(rng))
+
+
+def count_accepted(
+    draft_tokens: Sequence[int],  # [k]
+    draft_probs: Sequence[Distribution],  # [k]
+    target_probs: Distributions,  # [k + 1]
+    rng: Random,
+) -> int:
+    """Return how many draft tokens the token rule accepts before it rejects one."""
+    for position, token in enumerate(draft_tokens):
+        ratio = target_probs[position].probability(token) / draft_probs[position].probability(token)
         # Strictly less, because the uniform number can be 0: a token the target excludes is never kept.
-        if not rng.random() < target.probability(token) / draft.probability(token):
-            _, residual = target.minus(draft)
-            return Verdict(index, residual.draw(rng))
-    return Verdict(len(draft_tokens), target_probs[len(draft_tokens)].draw(rng))
+        if not rng.random() < ratio:
+            return position
+    return len(draft_tokens)
 
 
 def block_verification(

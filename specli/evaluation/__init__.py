@@ -1,1 +1,1 @@
-"""Finding out about a pair of models: does it change the output, and does it make it faster."""
+"""Evaluating a pair of models: whether the draft changes the output, and whether it makes the target faster."""

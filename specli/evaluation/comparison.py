@@ -1,15 +1,14 @@
-"""A comparison of speed: the same prompts with and without drafts, alternating, each reply measured.
+"""Comparing speed: the same prompts with and without drafts, alternating, every reply measured.
 
-Knows a loaded target with its draft models. Must not know what is concluded from the measurements, or the terminal.
-
-One process, one loaded target, the same threads and context for every arm. For each prompt and temperature all arms
-take turns: A B C, then C B A, and so on, so that a machine that gets slower with time slows all of them. The first
-turn of each arm is not timed: it warms up, reads the prompt, and ends where the model ends, for the comparison of
-texts. The timed ones generate a fixed number of tokens.
+One process, one loaded target, the same threads and context for every configuration. For each prompt and temperature
+the configurations take turns: A B C, then C B A, and so on, so that a machine that slows down over time slows all of
+them down. The first turn of each configuration is not timed: it warms up, reads the prompt, and ends where the model
+ends the reply, so that the texts can be compared. The timed turns generate a fixed number of tokens.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from time import perf_counter
@@ -23,53 +22,53 @@ from specli.evaluation.prompts import Prompt
 from specli.llama.model import LlamaModel
 
 FIRST = 0  # the turn that is not timed
-LOOKUP = "lookup"  # stands for a draft model where drafts are only looked up
+LOOKUP = "lookup"  # stands in for a draft model when drafts are only looked up in the text
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
-    """One way to generate: plain decoding, or drafts with their settings, at a temperature."""
+class Configuration:
+    """One way to generate at one temperature: without drafting, or with a draft model and its settings."""
 
-    draft: str | None  # name of the draft model, or `LOOKUP`; None is plain decoding
-    draft_length: int | None  # None is as many as pay
+    draft: str | None  # name of the draft model, or `LOOKUP`; None is no drafting
+    draft_length: int | None  # None is automatic
     verification: str
     temperature: float
-    again: bool = False  # plain decoding once more, to see what chance can pretend
+    again: bool = False  # no drafting, a second time: an A/A control for the noise of the machine
 
     @property
-    def plain(self) -> bool:
-        """Whether this is what the others are compared with."""
+    def is_baseline(self) -> bool:
+        """Whether the others are compared with this one."""
         return self.draft is None and not self.again
 
     @property
     def name(self) -> str:
-        """What the arm is called in reports, without the temperature."""
+        """The name used in reports, without the temperature."""
         if self.draft is None:
-            return "plain again" if self.again else "plain"
+            return "baseline again" if self.again else "baseline"
         length = "auto" if self.draft_length is None else f"length {self.draft_length}"
         return f"{self.draft}, {length}, {self.verification}"
 
 
-def make_arms(
+def make_configurations(
     drafts: Sequence[str], lengths: Sequence[int | None], verifications: Sequence[str], temperatures: Sequence[float]
-) -> list[Arm]:
-    """Return plain decoding and every combination asked for, temperature by temperature.
+) -> list[Configuration]:
+    """Return the baseline and every combination asked for, temperature by temperature.
 
-    A draft length of 0 is plain decoding once more.
+    A draft length of 0 measures the baseline a second time.
     """
-    arms: list[Arm] = []
+    configurations: list[Configuration] = []
     for temperature in temperatures:
-        arms.append(Arm(None, 0, "", temperature))
+        configurations.append(Configuration(None, 0, "", temperature))
         if 0 in lengths:
-            arms.append(Arm(None, 0, "", temperature, again=True))
-        arms += [
-            Arm(draft, length, verification, temperature)
+            configurations.append(Configuration(None, 0, "", temperature, again=True))
+        configurations += [
+            Configuration(draft, length, verification, temperature)
             for draft in drafts
             for verification in verifications
             for length in lengths
             if length is None or length > 0
         ]
-    return arms
+    return configurations
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Measurement:
 
     prompt: str  # name
     kind: str
-    arm: int
+    configuration: int  # index into the plan's configurations
     turn: int  # 0 is the first one, which is not timed
     tokens: list[int]
     finish_reason: str
@@ -87,7 +86,7 @@ class Measurement:
     drafted: int
     tested: int
     accepted: int
-    tested_at: list[int]  # by place in the draft, from 0
+    tested_at: list[int]  # by position in the draft, from 0
     accepted_at: list[int]
     prefill_seconds: float
     first_token_seconds: float
@@ -98,7 +97,7 @@ class Measurement:
     @property
     def key(self) -> tuple[str, int, int]:
         """What tells measurements apart."""
-        return self.prompt, self.arm, self.turn
+        return self.prompt, self.configuration, self.turn
 
     @property
     def tokens_per_second(self) -> float:
@@ -106,22 +105,27 @@ class Measurement:
         return len(self.tokens) / self.decode_seconds if self.decode_seconds > 0 else 0.0
 
 
+def measurement_json(measurement: Measurement) -> dict[str, Any]:
+    """Return a measurement as it is written to files."""
+    return asdict(measurement)
+
+
 def measurement_from(content: Mapping[str, Any]) -> Measurement:
-    """Read a measurement back from what `asdict` made of it.
+    """Read a measurement back from a file; files of the first edition call its configuration `arm`.
 
     Raises:
         TypeError: a field is missing or unknown.
     """
-    return Measurement(**content)
+    return Measurement(**{"configuration" if key == "arm" else key: value for key, value in content.items()})
 
 
-def _measured(prompt: Prompt, arm: int, turn: int, reply: Reply) -> Measurement:
+def _measured(prompt: Prompt, configuration: int, turn: int, reply: Reply) -> Measurement:
     metrics = reply.metrics
-    places = range(max(metrics.tested_at, default=-1) + 1)
+    positions = range(max(metrics.tested_at, default=-1) + 1)
     return Measurement(
         prompt.name,
         prompt.kind,
-        arm,
+        configuration,
         turn,
         list(reply.tokens),
         reply.finish_reason,
@@ -130,8 +134,8 @@ def _measured(prompt: Prompt, arm: int, turn: int, reply: Reply) -> Measurement:
         metrics.drafted,
         metrics.tested,
         metrics.accepted,
-        [metrics.tested_at[place] for place in places],
-        [metrics.accepted_at[place] for place in places],
+        [metrics.tested_at[position] for position in positions],
+        [metrics.accepted_at[position] for position in positions],
         metrics.prefill_seconds,
         metrics.first_token_seconds,
         metrics.decode_seconds,
@@ -145,34 +149,34 @@ class Plan:
     """What is to be measured."""
 
     prompts: tuple[Prompt, ...]  # in the order they are run
-    arms: tuple[Arm, ...]
-    repeats: int  # timed turns of each arm for each prompt
+    configurations: tuple[Configuration, ...]
+    repeats: int  # timed turns of each configuration for each prompt
     tokens: int  # in a timed reply
     seed: int
 
     def turns(self) -> Iterator[tuple[Prompt, int, int]]:
-        """Yield (prompt, arm, turn) in the order of measuring."""
-        temperatures = list(dict.fromkeys(arm.temperature for arm in self.arms))
+        """Yield (prompt, configuration, turn) in the order they are measured."""
+        temperatures = list(dict.fromkeys(one.temperature for one in self.configurations))
         for prompt in self.prompts:
             for temperature in temperatures:
-                arms = [at for at, arm in enumerate(self.arms) if arm.temperature == temperature]
+                same = [index for index, one in enumerate(self.configurations) if one.temperature == temperature]
                 for turn in range(self.repeats + 1):
-                    for arm in arms if turn % 2 else reversed(arms) if turn else arms:
-                        yield prompt, arm, turn
+                    for index in same if turn % 2 else reversed(same) if turn else same:
+                        yield prompt, index, turn
 
     @property
     def total(self) -> int:
         """How many measurements there will be."""
-        return len(self.prompts) * len(self.arms) * (self.repeats + 1)
+        return len(self.prompts) * len(self.configurations) * (self.repeats + 1)
 
 
 def by_turns(prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
-    """Return prompts so that the classes take turns: a comparison that is cut short has seen each of them."""
-    seen: dict[str, int] = {}
+    """Return the prompts with their classes interleaved: a comparison that is cut short has seen each class."""
+    seen: Counter[str] = Counter()
     order = []
     for prompt in prompts:
-        order.append((seen.get(prompt.kind, 0), prompt))
-        seen[prompt.kind] = seen.get(prompt.kind, 0) + 1
+        order.append((seen[prompt.kind], prompt))
+        seen[prompt.kind] += 1
     return tuple(prompt for _, prompt in sorted(order, key=lambda entry: entry[0]))
 
 
@@ -191,13 +195,13 @@ def measure(
 
     Args:
         engine: the target.
-        drafts: each draft model by its name in the arms; `LOOKUP` needs none.
-        plan: prompts, arms, how often.
-        options: sampling; draft length, rule, temperature, seed and length come from the plan.
+        drafts: each draft model by its name in the configurations; `LOOKUP` needs none.
+        plan: prompts, configurations, how often.
+        options: sampling and drafter; draft length, rule, temperature, seed and length come from the plan.
         done: measurements that exist already; they are not made again.
-        seconds: stop before the first prompt that would start later than this.
+        seconds: start no prompt later than this.
         progress: called with how many measurements are done and planned, and what is measured next.
-        interrupted: asked between tokens; True ends, and drops the reply in flight.
+        interrupted: checked between tokens; True stops and drops the reply in flight.
 
     Raises:
         PromptError: a prompt does not fit in the context.
@@ -205,7 +209,7 @@ def measure(
     have = {measurement.key for measurement in done}
     started = perf_counter()
     current: Prompt | None = None
-    for number, (prompt, at, turn) in enumerate(plan.turns()):
+    for number, (prompt, index, turn) in enumerate(plan.turns()):
         if prompt is not current:
             if seconds is not None and perf_counter() - started > seconds:
                 return
@@ -214,28 +218,28 @@ def measure(
                 raise PromptError(
                     f"the prompt {prompt.name} has {len(tokens)} tokens, and {plan.tokens} more do not fit in a "
                     f"context of {engine.target.n_context}.",
-                    f"A larger context holds more: -c {len(tokens) + plan.tokens}.",
+                    f"Use a larger context: -c {len(tokens) + plan.tokens}.",
                 )
-        if (prompt.name, at, turn) in have:
+        if (prompt.name, index, turn) in have:
             continue
-        arm = plan.arms[at]
-        progress(number, plan.total, f"{prompt.name}, {arm.name}, temperature {arm.temperature:g}")
-        if arm.draft is not None:
-            engine.use_draft(None if arm.draft == LOOKUP else drafts[arm.draft])
+        configuration = plan.configurations[index]
+        progress(number, plan.total, f"{prompt.name}, {configuration.name}, temperature {configuration.temperature:g}")
+        if configuration.draft is not None:
+            engine.use_draft(None if configuration.draft == LOOKUP else drafts[configuration.draft])
         if turn == FIRST:
             engine.forget()
-        reply = _reply(engine, tokens, _options_of(options, arm, plan, turn), interrupted)
+        reply = _reply(engine, tokens, _options_of(options, configuration, plan, turn), interrupted)
         if interrupted():
             return
-        yield _measured(prompt, at, turn, reply)
+        yield _measured(prompt, index, turn, reply)
 
 
-def _options_of(options: ReplyOptions, arm: Arm, plan: Plan, turn: int) -> ReplyOptions:
+def _options_of(options: ReplyOptions, configuration: Configuration, plan: Plan, turn: int) -> ReplyOptions:
     return replace(
         options,
-        sampling=replace(options.sampling, temperature=arm.temperature),
-        draft_length=arm.draft_length,
-        verification=arm.verification or options.verification,
+        sampling=replace(options.sampling, temperature=configuration.temperature),
+        draft_length=configuration.draft_length,
+        verification=configuration.verification or options.verification,
         max_tokens=plan.tokens,
         seed=plan.seed + turn,
         reproducible=False,
@@ -247,8 +251,3 @@ def _reply(engine: Engine, tokens: list[int], options: ReplyOptions, interrupted
     *_, reply = engine.reply(tokens, options, interrupted=interrupted)
     assert isinstance(reply, Reply)
     return reply
-
-
-def measurement_json(measurement: Measurement) -> dict[str, Any]:
-    """Return a measurement as it is written to files."""
-    return asdict(measurement)

@@ -1,18 +1,19 @@
-"""The audit of distributions: whether the emitted tokens follow the target model's own probabilities.
+"""The audit of single tokens: whether they follow the target model's own probabilities.
 
-Knows a loaded pair and its replies. Must not know the terminal.
+Ordinary replies are generated. Then, without any speculation code, each reply is fed to the target once more, and the
+exact distribution of each of its tokens is computed again with the same filters ("teacher forcing"). Where did the
+emitted token fall in that distribution? Line up all candidates, each as wide as its probability, ordered by draft
+probability over target probability; the emitted token covers an interval of [0, 1]. Whatever the distributions were, a
+uniform point within the interval is uniform on [0, 1] exactly when every token followed the target's probabilities
+(the probability integral transform). The midpoint of the interval has mean 0.5 and a variance that is known from the
+target's probabilities alone; it carries no added noise, so its mean is the sharper test.
 
-Ordinary replies are generated. Then, with no speculation code, each reply is fed to the target once more, and the
-exact distribution of each of its tokens is computed again, with the same filters ("teacher forcing"). Where did the
-emitted token lie in that distribution? Put all candidates in a row, each as wide as its probability, ordered by
-draft probability over target probability; the emitted token covers an interval of [0, 1]. Whatever the distributions
-were, a uniform point within the interval is uniform on [0, 1] exactly when every token followed the target's
-probabilities (the probability integral transform). The middle of the interval has the mean 0.5 and a variance that is
-known from the target's probabilities alone; it carries no noise of its own, so its mean is the sharper test.
-
-The order is what makes the test strong. Verification can go wrong in favour of the draft or against it, and either
-moves mass along this order, always in the same direction, so that thousands of small errors add up instead of
-cancelling out. A bias that moves mass only along the order, of total variation d, shifts the mean by d / 2 or more.
+The order is what makes the test strong. Verification can err in favor of the draft or against it, and either error
+moves probability along this order, always in the same direction, so that thousands of small errors add up instead of
+canceling out. A bias that moves probability only along the order, of total variation d, shifts the mean by at least
+d / 2. Any order is valid that depends on nothing but the text before the token. Without a draft model, the token that
+a lookup at that point would propose comes last: almost always the one that was drafted, so the test stays strong.
+The others, and all where a lookup finds nothing, are in order of token id.
 """
 
 from __future__ import annotations
@@ -23,34 +24,27 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from specli.decoding.drafting import LanguageModel
+from specli.decoding.lookup import LookupIndex
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, Floats, distribution
-from specli.decoding.verification import Distributions, SeededVerifier, Verdict, Verifier
+from specli.decoding.verification import Distributions, SeededVerifier, Verdict, Verifier, count_accepted
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
 from specli.engine.reply import Piece, Reply
-from specli.errors import PromptError
+from specli.errors import ContextFullError, PromptError
 from specli.evaluation.prompts import Prompt
-from specli.evaluation.statistics import (
-    TestResult,
-    detectable_shift,
-    detectable_variation,
-    g_test,
-    histogram,
-    mean_test,
-    uniformity_test,
-)
+from specli.evaluation.statistics import TestResult, detectable_shift, histogram, mean_test, uniformity_test
 
 SIGNIFICANCE = 0.001  # of an audit as a whole: one in a thousand raises a false alarm
 BINS = 20
-_LEAST_TOKENS = 100  # a place in the round with fewer has no test of its own
+_MIN_TOKENS = 100  # a position in the round with fewer is not tested on its own
 
 
 class ControlVerifier(SeededVerifier):
-    """A rule that is wrong on purpose: after a rejection it draws from the target instead of the residual.
+    """The negative control, a wrong rule: after a rejection it draws from the target instead of the residual.
 
-    That is the mistake people make most often. The draft's favourites come too often, by a total variation of
-    sum(min(draft, target)) * (1 - sum(min(draft, target))) or less.
+    This is the most common mistake. The draft's favorites come up too often, by a total variation of at most
+    sum(min(draft, target)) * (1 - sum(min(draft, target))).
     """
 
     def __init__(self, seed: int) -> None:
@@ -63,23 +57,20 @@ class ControlVerifier(SeededVerifier):
         target_probs: Distributions,
         position: int,
     ) -> Verdict:
-        """Test as the token rule does, and then forget that the rejected token has had its chance."""
-        for place, token in enumerate(draft_tokens):
-            target = target_probs[place]
-            if not self._verifying.random() < target.probability(token) / draft_probs[place].probability(token):
-                return Verdict(place, target.draw(self._verifying))
-        return Verdict(len(draft_tokens), target_probs[len(draft_tokens)].draw(self._verifying))
+        """Accept as the token rule does, then forget that the rejected token had its turn already."""
+        number = count_accepted(draft_tokens, draft_probs, target_probs, self._verifying)
+        return Verdict(number, target_probs[number].draw(self._verifying))
 
 
 @dataclass
 class TokenValues:
-    """Where the emitted tokens lay in the target's distributions; one entry a token in each list."""
+    """Where the emitted tokens fell in the target's distributions; each list has one entry per token."""
 
     values: list[float] = field(default_factory=list)  # a uniform point of the token's interval
-    middles: list[float] = field(default_factory=list)  # the middle of the interval
-    variances: list[float] = field(default_factory=list)  # of the middle, under the target's distribution
-    places: list[int] = field(default_factory=list)  # of the token in its round, from 0
-    borderline: int = 0  # tokens that a filter keeps or not depending on rounding; left out
+    midpoints: list[float] = field(default_factory=list)  # of the interval
+    variances: list[float] = field(default_factory=list)  # of the midpoint, under the target's distribution
+    positions: list[int] = field(default_factory=list)  # of the token in its round, from 0
+    borderline: int = 0  # tokens that a filter keeps or drops depending on rounding; left out
     impossible: int = 0  # tokens that the target's filters exclude
     replies: int = 0
     tested: int = 0  # draft tokens
@@ -88,20 +79,20 @@ class TokenValues:
     def __len__(self) -> int:
         return len(self.values)
 
-    def add(self, interval: tuple[float, float], variance: float, place: int, uniform: float) -> None:
+    def add(self, interval: tuple[float, float], variance: float, position: int, uniform: float) -> None:
         """Add a token that covers the interval."""
         low, high = interval
         self.values.append(min(low + uniform * (high - low), np.nextafter(1.0, 0.0)))
-        self.middles.append((low + high) / 2)
+        self.midpoints.append((low + high) / 2)
         self.variances.append(variance)
-        self.places.append(place)
+        self.positions.append(position)
 
 
 def teacher_forced(model: LanguageModel, tokens: Sequence[int], start: int) -> Iterator[Floats]:
-    """Yield the rows of logits [n_vocab] behind tokens[start:], by feeding the text as it is.
+    """Yield the rows of logits [n_vocab] that predict tokens[start:], by feeding the text as it is.
 
-    What the model has cached must be the beginning of these tokens; it is used as far as tokens[:start - 1]. A row is
-    valid until the next one.
+    What the model has cached must be a prefix of these tokens; it is reused up to tokens[:start - 1]. A row is valid
+    until the next one.
     """
     model.rewind(start - 1)
     if model.n_past < start - 1:
@@ -127,8 +118,8 @@ def interval_of(target: Distribution, draft: Distribution, token: int) -> tuple[
     return min(low, 1.0), min(low + target.probability(token), 1.0)
 
 
-def middle_variance(target: Distribution) -> float:
-    """Return the variance of the middle of the interval of a token drawn from the distribution."""
+def midpoint_variance(target: Distribution) -> float:
+    """Return the variance of the midpoint of the interval of a token drawn from the distribution."""
     return max(0.0, (1 - float((target.probs.astype(np.float64) ** 3).sum())) / 12)
 
 
@@ -142,19 +133,20 @@ def sample_tokens(
     progress: Callable[[int, int], None] = lambda done, total: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> TokenValues:
-    """Generate replies until there are enough tokens, and find where each token lay.
+    """Generate replies until there are enough tokens, and find where each token fell.
 
     Args:
-        engine: a target with its draft model.
+        engine: a target, with its draft model if drafts come from one.
         prompts: asked in turn, each time with a new seed.
         options: how replies are generated; the seed is that of the whole audit.
         samples: how many tokens.
         control: use the wrong rule.
         progress: called with how many tokens are done, and how many there will be.
-        interrupted: asked between tokens; True ends with what there is.
+        interrupted: checked between tokens; True stops with the tokens so far.
     """
+    assert options.seed is not None
     found = TokenValues()
-    seeds = np.random.SeedSequence(options.seed or 0)
+    seeds = np.random.SeedSequence(options.seed)
     uniforms = np.random.default_rng(seeds.spawn(1)[0])
     number = 0
     while len(found) < samples and not interrupted():
@@ -162,24 +154,22 @@ def sample_tokens(
         seed = int(seeds.spawn(1)[0].generate_state(1)[0])
         verifier: Verifier | None = ControlVerifier(seed) if control else None
         tokens = engine.conversation(prompt.messages)
-        places: list[int] = []
+        positions: list[int] = []
         start_of_round = True
-        for event in engine.reply(tokens, replace(options, seed=seed), verifier=verifier, interrupted=interrupted):
+        try:
+            events = engine.reply(tokens, replace(options, seed=seed), verifier=verifier, interrupted=interrupted)
+        except ContextFullError as error:
+            raise PromptError(error.message.replace("the prompt", f"the prompt {prompt.name}"), error.hint) from None
+        for event in events:
             if isinstance(event, Piece):
-                places.append(0 if start_of_round else places[-1] + 1)
+                positions.append(0 if start_of_round else positions[-1] + 1)
                 start_of_round = event.origin != "accepted"
-                progress(min(len(found) + len(places), samples), samples)
+                progress(min(len(found) + len(positions), samples), samples)
             elif isinstance(event, Reply):
-                if event.finish_reason == "context" and not event.tokens:
-                    raise PromptError(
-                        f"the prompt {prompt.name} has {len(tokens)} tokens and does not fit in a context of "
-                        f"{engine.target.n_context}.",
-                        "A larger context holds more: -c N.",
-                    )
                 found.replies += 1
                 found.tested += event.metrics.tested
                 found.accepted += event.metrics.accepted
-                _add_reply(found, engine, options, [*tokens, *event.tokens], len(tokens), places, uniforms)
+                _add_reply(found, engine, options, [*tokens, *event.tokens], len(tokens), positions, uniforms)
         number += 1
     return found
 
@@ -190,15 +180,14 @@ def _add_reply(
     options: ReplyOptions,
     tokens: list[int],
     start: int,
-    places: Sequence[int],
+    positions: Sequence[int],
     uniforms: np.random.Generator,
 ) -> None:
-    sampling, draft_sampling = engine.sampling(options), engine.draft_sampling(options)
-    assert engine.draft is not None
-    rows = zip(teacher_forced(engine.target, tokens, start), teacher_forced(engine.draft, tokens, start), strict=True)
-    for at, (row, draft_row) in enumerate(rows, start=start):
+    sampling = engine.sampling(options)
+    proposals = _proposals(engine, options, tokens, start)
+    for at, row in enumerate(teacher_forced(engine.target, tokens, start), start=start):
         token, history = tokens[at], tokens[:at]
-        target = distribution(row, sampling, history)
+        target, draft = distribution(row, sampling, history), next(proposals)
         if target.probability(token) == 0:
             rounding = not engine.target.options.exact
             if rounding and distribution(row, _loosened(sampling), history).probability(token) > 0:
@@ -206,15 +195,30 @@ def _add_reply(
             else:
                 found.impossible += 1
             continue
-        draft = distribution(draft_row[: len(row)], draft_sampling, history)
-        interval = interval_of(target, draft, token)
-        found.add(interval, middle_variance(target), places[at - start], uniforms.random())
+        interval = interval_of(target, draft or target, token)
+        found.add(interval, midpoint_variance(target), positions[at - start], uniforms.random())
+
+
+def _proposals(
+    engine: Engine, options: ReplyOptions, tokens: Sequence[int], start: int
+) -> Iterator[Distribution | None]:
+    """Yield what a draft would propose for each of tokens[start:], from nothing but the tokens before it."""
+    if engine.draft is not None:
+        sampling = engine.draft_sampling(options)
+        for at, row in enumerate(teacher_forced(engine.draft, tokens, start), start=start):
+            yield distribution(row[: engine.target.n_vocab], sampling, tokens[:at])
+    else:
+        index = LookupIndex()
+        for at in range(start, len(tokens)):
+            index.extend(tokens[:at])
+            match = index.find()
+            yield Distribution.one_hot(index.continuation(match, 1)[0]) if match is not None else None
 
 
 def _loosened(sampling: SamplingOptions) -> SamplingOptions:
-    """Return filters that let through what the given ones would if probabilities were off by a factor of two.
+    """Return filters that keep what the given ones would keep if probabilities were off by a factor of two.
 
-    Passes of different sizes round differently; for 4-bit weights, two logits move against each other by some tenths.
+    Passes of different sizes round differently; with 4-bit weights, the gap between two logits changes by some tenths.
     """
     return replace(
         sampling,
@@ -228,21 +232,26 @@ def _loosened(sampling: SamplingOptions) -> SamplingOptions:
 class GroupResult:
     """The two tests of a group of tokens."""
 
-    place: int | None  # in the round, from 0; None for all tokens
+    position: int | None  # in the round, from 0; None for all tokens
     tokens: int
-    mean: TestResult  # of the middles
+    mean: TestResult  # of the midpoints
     bins: TestResult  # of the values
     counts: tuple[int, ...]  # of the values, in `BINS` equal bins
+
+    @property
+    def name(self) -> str:
+        """The name used in reports."""
+        return "all" if self.position is None else f"position {self.position + 1} in the round"
 
 
 @dataclass(frozen=True, slots=True)
 class DistributionReport:
-    """The outcome of the audit of distributions."""
+    """The outcome of the audit of single tokens."""
 
-    groups: tuple[GroupResult, ...]  # all tokens, and each place in the round that has enough of them
+    groups: tuple[GroupResult, ...]  # all tokens, and each position in the round that has enough of them
     p_value: float  # of all tests together, see `judge`
-    detectable: float  # the total variation a token that would have been found with probability 0.9
-    estimate: float  # total variation a token, as far as it shows in the mean: 2 * |mean - 0.5|
+    detectable: float  # the minimum detectable total variation per token (90 % power)
+    estimate: float  # total variation per token, as far as it shows in the mean: 2 * |mean - 0.5|
     borderline: int
     impossible: int
     tokens: int
@@ -259,20 +268,20 @@ class DistributionReport:
 def judge(found: TokenValues) -> DistributionReport:
     """Test whether the tokens followed the target's distributions; at least one token is needed.
 
-    Several tests give several chances of a false alarm, which is made up for by Bonferroni's rule: half of the
-    significance belongs to the mean over all tokens, where a bias shows first, and the others share the other half.
+    Several tests would raise more false alarms than one, which Bonferroni's correction prevents: the mean over all
+    tokens, where a bias shows first, gets half of the significance, and the other tests share the other half.
     """
-    values, middles, variances = (np.array(part) for part in (found.values, found.middles, found.variances))
-    places = np.array(found.places)
+    values, midpoints, variances = (np.array(part) for part in (found.values, found.midpoints, found.variances))
+    positions = np.array(found.positions)
     groups = []
-    for place in (None, *sorted(set(found.places))):
-        chosen = slice(None) if place is None else places == place
-        if place is None or len(values[chosen]) >= _LEAST_TOKENS:
+    for position in (None, *sorted(set(found.positions))):
+        chosen = slice(None) if position is None else positions == position
+        if position is None or len(values[chosen]) >= _MIN_TOKENS:
             groups.append(
                 GroupResult(
-                    place,
+                    position,
                     len(values[chosen]),
-                    mean_test(middles[chosen], variances[chosen]),
+                    mean_test(midpoints[chosen], variances[chosen]),
                     uniformity_test(values[chosen], BINS),
                     tuple(histogram(values[chosen], BINS).tolist()),
                 )
@@ -282,7 +291,7 @@ def judge(found: TokenValues) -> DistributionReport:
         groups=tuple(groups),
         p_value=min(1.0, 2 * first, 2 * len(others) * min(others)),
         detectable=2 * detectable_shift(variances, SIGNIFICANCE / 2),
-        estimate=2 * abs(float(middles.mean()) - 0.5),
+        estimate=2 * abs(float(midpoints.mean()) - 0.5),
         borderline=found.borderline,
         impossible=found.impossible,
         tokens=len(found),
@@ -292,98 +301,21 @@ def judge(found: TokenValues) -> DistributionReport:
     )
 
 
-REST: tuple[int, ...] = ()  # the cell of all texts that are too rare for a cell of their own
-
-
-def joint_probabilities(
-    model: LanguageModel, sampling: SamplingOptions, prompt: Sequence[int], depth: int, least: float
-) -> dict[tuple[int, ...], float]:
-    """Return the exact probability of each beginning of a reply that is at least as probable as `least`.
-
-    Args:
-        model: the target.
-        sampling: its filters.
-        prompt: [n] token ids.
-        depth: how many tokens a beginning has; fewer where the reply ends.
-        least: less probable ones are together under `REST`.
-    """
-    cells: dict[tuple[int, ...], float] = {}
-
-    def visit(text: tuple[int, ...], chance: float) -> None:
-        tokens = [*prompt, *text]
-        row = next(teacher_forced(model, [*tokens, 0], len(tokens)))
-        probs = distribution(row, sampling, tokens)
-        ids = np.arange(len(probs.probs)) if probs.ids is None else probs.ids
-        for place in np.flatnonzero(probs.probs * chance >= least):
-            token, joint = int(ids[place]), float(probs.probs[place]) * chance
-            if len(text) + 1 == depth or token in model.end_tokens:
-                cells[(*text, token)] = joint
-            else:
-                visit((*text, token), joint)
-
-    visit((), 1.0)
-    cells[REST] = max(0.0, 1 - sum(cells.values()))
-    return cells
-
-
-@dataclass(frozen=True, slots=True)
-class JointReport:
-    """The outcome of comparing the beginnings of many replies with their exact probabilities."""
-
-    prompt: str
-    depth: int  # tokens of a beginning
-    samples: int
-    cells: int
-    test: TestResult
-    detectable: float  # the total variation, however it is spread, that would have been found with probability 0.9
-
-    @property
-    def found(self) -> bool:
-        """Whether the beginnings do not follow the target's distribution."""
-        return self.test.p_value < SIGNIFICANCE
-
-
-def joint_audit(
-    engine: Engine,
-    prompt: Prompt,
-    options: ReplyOptions,
-    samples: int,
-    *,
-    depth: int = 3,
-    control: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    interrupted: Callable[[], bool] = lambda: False,
-) -> JointReport | None:
-    """Compare the first tokens of replies from many seeds with their exact joint probabilities.
-
-    Returns:
-        The outcome; None when it was interrupted.
-    """
-    tokens = engine.conversation(prompt.messages)
-    counts: dict[tuple[int, ...], int] = {}
-    seeds = np.random.SeedSequence(options.seed or 0)
-    for number in range(samples):
-        seed = int(seeds.spawn(1)[0].generate_state(1)[0])
-        verifier = ControlVerifier(seed) if control else None
-        *_, reply = engine.reply(
-            tokens, replace(options, seed=seed, max_tokens=depth), verifier=verifier, interrupted=interrupted
+def distribution_lines(report: DistributionReport) -> list[str]:
+    """Say what the audit of single tokens found."""
+    lines = []
+    if report.impossible:
+        lines.append(f"Fault: {report.impossible} tokens that the target's filters exclude.")
+    if report.borderline:
+        lines.append(f"{report.borderline} tokens were left out: rounding decides whether a filter keeps them.")
+    if report.p_value < SIGNIFICANCE:
+        lines.append(
+            f"Bias found: p = {report.p_value:.2g}. The tokens do not follow the target's distribution; "
+            f"about {100 * report.estimate:.1f} in 100 tokens would have been different."
         )
-        if interrupted():
-            return None
-        assert isinstance(reply, Reply)
-        counts[reply.tokens] = counts.get(reply.tokens, 0) + 1
-        progress(number + 1, samples)
-    exact = joint_probabilities(engine.target, engine.sampling(options), tokens, depth, 5 / samples)
-    seen: dict[tuple[int, ...], int] = {}
-    for text, count in counts.items():
-        cell = text if text in exact else REST
-        seen[cell] = seen.get(cell, 0) + count
-    test = g_test(seen, exact)
-    return JointReport(
-        prompt.name,
-        depth,
-        samples,
-        test.degrees + 1,
-        test,
-        detectable_variation(samples, test.degrees, SIGNIFICANCE),
-    )
+    else:
+        lines.append(
+            f"No bias found: p = {report.p_value:.2g}. Minimum detectable effect (90 % power): a draft that changes "
+            f"{100 * report.detectable:.1f} in 100 tokens (total variation {report.detectable:.3f})."
+        )
+    return lines

@@ -1,10 +1,8 @@
 """Identity: whether, at temperature 0, the text with a draft is token for token the text without one.
 
-Knows a loaded pair and its replies. Must not know the terminal.
-
-Texts can part where the target's two best logits are nearly equal: a device computes a row a little differently when
-it is one of several. How differently is seen at all the places where both texts still agree, so a difference is
-either explained by that, or it is a fault. In exact mode there is nothing that could explain one.
+Texts can diverge where the target's two best logits are nearly equal, because a device rounds a row a little
+differently when it is one of several. How differently shows at every position where the two texts still agree, so a
+difference is either explained by that or a fault. In exact mode nothing could explain one.
 """
 
 from __future__ import annotations
@@ -13,13 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from specli.decoding.sampling import Floats, top_ids
+from specli.decoding.sequences import shared_prefix
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
 from specli.engine.reply import Reply
 from specli.evaluation.prompts import Prompt
 
-# A swap is explained when it needs no more than this many times the largest change seen elsewhere: the places where
-# texts part are the extremes of the same noise.
+# A swap is explained when it needs no more than this many times the largest change seen elsewhere: the positions where
+# texts diverge are the extremes of the same noise.
 _LARGEST_FACTOR = 2.0
 
 
@@ -36,29 +35,29 @@ class GreedyRun:
     """A reply at temperature 0, and the two best logits behind each of its tokens."""
 
     tokens: tuple[int, ...] = ()
-    tops: dict[int, TopTwo] = field(default_factory=dict)  # by place in the reply, from 0
+    tops: dict[int, TopTwo] = field(default_factory=dict)  # by position in the reply, from 0
 
-    def observe(self, place: int, rows: Floats) -> None:
-        """Note the rows [n, n_vocab] that decide about the tokens of the reply from `place` on."""
+    def observe(self, position: int, rows: Floats) -> None:
+        """Record the rows [n, n_vocab] that decide the tokens of the reply from `position` on."""
         for number, row in enumerate(rows):
             first, second = top_ids(row, 2)
-            self.tops[place + number] = TopTwo(int(first), float(row[first]) - float(row[second]))
+            self.tops[position + number] = TopTwo(int(first), float(row[first]) - float(row[second]))
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where two texts part; what follows are different texts anyway."""
+    """The first position at which two texts differ; after it they are different texts anyway."""
 
-    place: int  # in the reply, from 0
-    plain_token: int | None  # None: the text had ended
+    position: int  # in the reply, from 0
+    baseline_token: int | None  # None: the text had ended
     drafted_token: int | None
-    plain_gap: float  # between the two best logits, without a draft
+    baseline_gap: float  # between the two best logits, without a draft
     drafted_gap: float  # and with one
 
     @property
     def change(self) -> float:
-        """By how much the two logits moved against each other from one run to the other."""
-        return self.plain_gap + self.drafted_gap
+        """By how much the two logits moved relative to each other from one run to the other."""
+        return self.baseline_gap + self.drafted_gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class PromptIdentity:
     """The outcome for one prompt."""
 
     prompt: str
-    tokens: int  # of the plain reply
+    tokens: int  # of the reply without a draft
     difference: Difference | None
 
 
@@ -80,7 +79,7 @@ class IdentityReport:
 
     @property
     def differences(self) -> tuple[PromptIdentity, ...]:
-        """The prompts whose texts part."""
+        """The prompts whose texts differ."""
         return tuple(prompt for prompt in self.prompts if prompt.difference is not None)
 
     @property
@@ -90,32 +89,30 @@ class IdentityReport:
         return tuple(prompt for prompt in self.differences if prompt.difference and prompt.difference.change > bound)
 
 
-def compare_runs(plain: GreedyRun, drafted: GreedyRun) -> Difference | None:
-    """Return the first place where the two replies part."""
-    length = min(len(plain.tokens), len(drafted.tokens))
-    place = next((at for at in range(length) if plain.tokens[at] != drafted.tokens[at]), length)
-    if place == length and len(plain.tokens) == len(drafted.tokens):
+def compare_runs(baseline: GreedyRun, drafted: GreedyRun) -> Difference | None:
+    """Return where the two replies first differ."""
+    if baseline.tokens == drafted.tokens:
         return None
+    position = shared_prefix(baseline.tokens, drafted.tokens)
     return Difference(
-        place,
-        plain.tokens[place] if place < len(plain.tokens) else None,
-        drafted.tokens[place] if place < len(drafted.tokens) else None,
-        plain.tops[place].gap if place in plain.tops else 0.0,
-        drafted.tops[place].gap if place in drafted.tops else 0.0,
+        position,
+        baseline.tokens[position] if position < len(baseline.tokens) else None,
+        drafted.tokens[position] if position < len(drafted.tokens) else None,
+        baseline.tops[position].gap if position in baseline.tops else 0.0,
+        drafted.tops[position].gap if position in drafted.tops else 0.0,
     )
 
 
-def largest_noise(plain: GreedyRun, drafted: GreedyRun) -> float:
-    """Return the largest change of a gap over the places before the two replies part."""
-    difference = compare_runs(plain, drafted)
-    end = len(plain.tokens) if difference is None else difference.place
-    return max((abs(plain.tops[at].gap - drafted.tops[at].gap) for at in range(end)), default=0.0)
+def largest_noise(baseline: GreedyRun, drafted: GreedyRun) -> float:
+    """Return the largest change of a gap over the positions at which the two replies agree."""
+    agreed = range(shared_prefix(baseline.tokens, drafted.tokens))
+    return max((abs(baseline.tops[at].gap - drafted.tops[at].gap) for at in agreed), default=0.0)
 
 
 def greedy_run(
     engine: Engine, prompt: Sequence[int], options: ReplyOptions, interrupted: Callable[[], bool] = lambda: False
 ) -> GreedyRun:
-    """Answer a prompt at temperature 0, noting the two best logits behind each token."""
+    """Answer a prompt at temperature 0, recording the two best logits behind each token."""
     run = GreedyRun()
     engine.target.observer = lambda position, rows: run.observe(position + 1 - len(prompt), rows)
     try:
@@ -139,21 +136,55 @@ def identity_audit(
     """Compare greedy replies with and without the draft.
 
     Args:
-        engine: a target with its draft model.
+        engine: a target, with its draft model if drafts come from one.
         prompts: what is asked.
-        options: the draft length, rule and token limit; the temperature is taken as 0.
+        options: the draft length, rule, seed and token limit; the temperature is taken as 0.
         progress: called with how many prompts are done, and how many there are.
-        interrupted: asked between tokens; True ends after the prompts that are done.
+        interrupted: checked between tokens; True ends after the prompts that are done.
     """
+    assert options.seed is not None
     outcomes: list[PromptIdentity] = []
     noise = 0.0
     for number, prompt in enumerate(prompts):
         progress(number, len(prompts))
         tokens = engine.conversation(prompt.messages)
-        plain = greedy_run(engine, tokens, replace(options, draft_length=0), interrupted)
+        baseline = greedy_run(engine, tokens, replace(options, draft_length=0), interrupted)
         drafted = greedy_run(engine, tokens, options, interrupted)
         if interrupted():
             break
-        outcomes.append(PromptIdentity(prompt.name, len(plain.tokens), compare_runs(plain, drafted)))
-        noise = max(noise, largest_noise(plain, drafted))
+        outcomes.append(PromptIdentity(prompt.name, len(baseline.tokens), compare_runs(baseline, drafted)))
+        noise = max(noise, largest_noise(baseline, drafted))
     return IdentityReport(tuple(outcomes), noise, engine.target.options.exact)
+
+
+def identity_lines(report: IdentityReport, text: Callable[[int], str]) -> list[str]:
+    """Say which texts differ; `text` gives that of a token."""
+    tokens = sum(prompt.tokens for prompt in report.prompts)
+    differences, unexplained = len(report.differences), len(report.unexplained)
+    lines = [f"Texts at temperature 0: {len(report.prompts)} prompts, {tokens} tokens"]
+    for prompt in report.differences:
+        if prompt.difference is not None:
+            lines.append(f"  {prompt.prompt}: {_difference_text(prompt.difference, text)}")
+    if not differences:
+        lines.append("No difference: with and without the draft, the texts are identical token for token.")
+    elif report.exact:
+        lines.append(f"Fault: {unexplained} texts differ, which must not happen in exact mode.")
+    elif unexplained:
+        lines.append(f"Fault: {unexplained} of {differences} differences are larger than rounding can explain.")
+    else:
+        lines.append(
+            f"{differences} texts differ where two logits are nearly equal: rounding, which changed the gap between "
+            f"the two best logits by up to {report.noise:.3f} elsewhere. '--exact' prevents this on a CPU."
+        )
+    return lines
+
+
+def _difference_text(difference: Difference, text: Callable[[int], str]) -> str:
+    baseline, drafted = (
+        "the end" if token is None else repr(text(token))
+        for token in (difference.baseline_token, difference.drafted_token)
+    )
+    return (
+        f"token {difference.position + 1} is {baseline} without and {drafted} with the draft; "
+        f"the two best logits are {difference.baseline_gap:.4f} and {difference.drafted_gap:.4f} apart"
+    )

@@ -1,12 +1,9 @@
-"""The prompts that audit and compare run: built in, by class, or the user's own from a file.
-
-Knows files of prompts. Must not know models or what is done with a prompt.
-"""
+"""The prompts that audit, compare and tune run: the built-in ones, by class, or the user's own from a file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -32,12 +29,12 @@ def load_prompts(source: str) -> list[Prompt]:
     """Return the prompts of a source.
 
     Args:
-        source: `builtin`, `builtin:CLASS,CLASS`, or a file: one prompt a line, or JSONL with `prompt` (or `messages`),
-            and perhaps `class` and `system`.
+        source: `builtin`, `builtin:CLASS,CLASS`, or a file: one prompt per line, or JSON Lines with `prompt` (or
+            `messages`) and optionally `class` and `system`.
 
     Raises:
         OptionError: there is no such class.
-        PromptError: the file cannot be read, has a line that is no prompt, or has none.
+        PromptError: the file cannot be read, has a line that is not a prompt, or has no prompts.
     """
     name, _, classes = source.partition(":")
     if name == BUILTIN:
@@ -48,7 +45,7 @@ def load_prompts(source: str) -> list[Prompt]:
     except OSError as error:
         raise PromptError(
             f"cannot read the prompts in {source}: {error.strerror}.",
-            "--prompts takes a file, 'builtin', or classes of the built-in ones such as 'builtin:code,story'.",
+            "--prompts takes a file, 'builtin', or classes of the built-in ones, such as 'builtin:code,story'.",
         ) from None
     except UnicodeDecodeError as error:
         raise PromptError(f"{source} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
@@ -61,10 +58,10 @@ def builtin_prompts() -> list[Prompt]:
 
 
 def parse_prompts(text: str, where: str) -> list[Prompt]:
-    """Read prompts, one a line, or one JSON object a line; empty lines do not count.
+    """Read prompts, each a line of text or a JSON object on one line; empty lines do not count.
 
     Raises:
-        PromptError: a line is no prompt, or there is none.
+        PromptError: a line is not a prompt, or there are none.
     """
     prompts: list[Prompt] = []
     counts: dict[str, int] = {}
@@ -75,27 +72,32 @@ def parse_prompts(text: str, where: str) -> list[Prompt]:
         counts[kind] = counts.get(kind, 0) + 1
         prompts.append(Prompt(kind, f"{kind}-{counts[kind]}", messages))
     if not prompts:
-        raise PromptError(f"there is no prompt in {where}.", "Write one prompt a line.")
+        raise PromptError(f"there is no prompt in {where}.", "Write one prompt per line.")
     return prompts
+
+
+def one_of_each_kind(prompts: Sequence[Prompt]) -> list[Prompt]:
+    """Return the first prompt of each class."""
+    return list({prompt.kind: prompt for prompt in reversed(prompts)}.values())[::-1]
 
 
 def _parse_line(line: str, where: str) -> tuple[str, tuple[Message, ...]]:
     if not line.lstrip().startswith("{"):
         return _OWN_CLASS, (Message("user", line.strip()),)
-    hint = 'A line is text, or an object such as {"prompt": "...", "class": "code", "system": "..."}.'
+    hint = 'A line is text or an object such as {"prompt": "...", "class": "code", "system": "..."}.'
     try:
         content = json.loads(line)
     except ValueError as error:
-        raise PromptError(f"{where} is no JSON object: {error}.", hint) from None
+        raise PromptError(f"{where} is not a JSON object: {error}.", hint) from None
     turns = _turns(content)
     if turns is None or not _all_text(content.get("class"), content.get("system")):
-        raise PromptError(f'{where} has no text under "prompt", or another key that is not text.', hint)
+        raise PromptError(f'{where} has no text under "prompt", or a value that should be text and is not.', hint)
     system = [Message("system", content["system"])] if content.get("system") else []
     return content.get("class") or _OWN_CLASS, (*system, *turns)
 
 
 def _turns(content: dict[str, Any]) -> list[Message] | None:
-    """Return the conversation of a line, or None if it is none that ends with the user's turn."""
+    """Return the conversation of a line; None unless it is one that ends with the user's turn."""
     prompt, messages = content.get("prompt"), content.get("messages")
     if messages is None:
         return [Message("user", prompt)] if isinstance(prompt, str) and prompt.strip() else None
@@ -116,5 +118,7 @@ def _of_classes(prompts: list[Prompt], classes: str) -> list[Prompt]:
     wanted: Collection[str] = [name.strip() for name in classes.split(",") if name.strip()] or known
     for name in wanted:
         if name not in known:
-            raise OptionError(f"there is no class {name!r} of built-in prompts.", f"There are: {', '.join(known)}.")
+            raise OptionError(
+                f"there is no class {name!r} of built-in prompts.", f"The classes are: {', '.join(known)}."
+            )
     return [prompt for prompt in prompts if prompt.kind in wanted]

@@ -1,7 +1,4 @@
-"""What a comparison was asked for, in one object that can be written to a file and read back.
-
-Knows the settings. Must not know how they were typed, or what they make.
-"""
+"""What was asked for: a comparison's settings, which can be written to a file and read back; and in one line."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 from specli.decoding.options import SamplingOptions
 from specli.engine.options import ReplyOptions
 from specli.errors import OptionError
-from specli.evaluation.comparison import Arm, Plan, by_turns, make_arms
+from specli.evaluation.comparison import LOOKUP, Configuration, Plan, by_turns, make_configurations
 from specli.evaluation.prompts import Prompt
 from specli.llama.options import LoadOptions
 from specli.llama.text import Message
@@ -40,46 +37,55 @@ class Settings:
     draft_temperature: float | None
     target_load: LoadOptions
     draft_load: LoadOptions
+    drafter: str = "auto"  # the default is what files of the first edition mean, which do not have it
 
     def __post_init__(self) -> None:
         if self.repeats < 1:
-            raise OptionError(f"--repeats is {self.repeats}, but must be 1 or more.", "2 is the default.")
+            raise OptionError(f"`repeats` is {self.repeats}, but must be 1 or more.", "2 is the default.")
         if self.tokens < 2:
             raise OptionError(
-                f"--max-tokens is {self.tokens}, but must be 2 or more to time anything.", "96 is the default."
+                f"`tokens` is {self.tokens}, but must be 2 or more to time anything.", "96 is the default."
             )
         if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
             raise OptionError(
-                f"--time-limit is {self.time_limit:g}, but must be 0 or more minutes.",
-                "10 is the default; 0 is no limit.",
+                f"`time_limit` is {self.time_limit:g}, but must be 0 or more minutes.",
+                "10 is the default; 0 means no limit.",
             )
-        for arm in self.arms:  # checks each length, rule and temperature
+        for configuration in self.configurations:  # checks each length, rule and temperature
             replace(
                 self.reply,
-                draft_length=arm.draft_length,
-                verification=arm.verification or "block",
-                sampling=replace(self.sampling, temperature=arm.temperature),
+                draft_length=configuration.draft_length,
+                verification=configuration.verification or "block",
+                sampling=replace(self.sampling, temperature=configuration.temperature),
             )
-        if len(self.arms) == len(set(self.temperatures)):
+        if len(self.configurations) == len(set(self.temperatures)):
             raise OptionError(
-                "there is nothing to compare plain decoding with.",
-                "-md MODEL names a draft model; --draft-length 0 compares plain decoding with itself.",
+                "there is nothing to compare the baseline with.",
+                "-md MODEL names a draft model; --draft-length 0 compares the baseline with itself.",
+            )
+        if self.drafter == "model" and LOOKUP in self.drafts:
+            raise OptionError("`drafter` is 'model', but -md is 'none'.", "Leave out one of the two.")
+        models = [name for name in self.drafts if name != LOOKUP]
+        if self.drafter == "lookup" and models:
+            raise OptionError(
+                f"`drafter` is 'lookup', so the draft model {models[0]!r} would not be used.",
+                "Leave out one of the two; -md none looks drafts up without a draft model.",
             )
 
     @property
-    def arms(self) -> tuple[Arm, ...]:
+    def configurations(self) -> tuple[Configuration, ...]:
         """The ways to generate that are compared."""
-        return tuple(make_arms(self.drafts, self.draft_lengths, self.verifications, self.temperatures))
+        return tuple(make_configurations(self.drafts, self.draft_lengths, self.verifications, self.temperatures))
 
     @property
     def plan(self) -> Plan:
         """What is to be measured, in order."""
-        return Plan(by_turns(self.prompts), self.arms, self.repeats, self.tokens, self.seed)
+        return Plan(by_turns(self.prompts), self.configurations, self.repeats, self.tokens, self.seed)
 
     @property
     def reply(self) -> ReplyOptions:
         """What all replies have in common."""
-        return ReplyOptions(self.sampling, draft_temperature=self.draft_temperature)
+        return ReplyOptions(self.sampling, drafter=self.drafter, draft_temperature=self.draft_temperature)
 
 
 def settings_json(settings: Settings) -> dict[str, Any]:
@@ -93,22 +99,38 @@ def settings_from(content: Mapping[str, Any]) -> Settings:
     Raises:
         TypeError, KeyError: a field is missing or unknown.
     """
-    sampling = dict(content["sampling"])
-    sampling["logit_bias"] = tuple((token, bias) for token, bias in sampling["logit_bias"])
-    prompts = tuple(
+    fields = dict(content)
+    for key in ("drafts", "draft_lengths", "verifications", "temperatures"):
+        fields[key] = tuple(content[key])
+    for key in ("target_load", "draft_load"):
+        fields[key] = LoadOptions(**content[key])
+    biases = tuple((token, bias) for token, bias in content["sampling"]["logit_bias"])
+    fields["sampling"] = SamplingOptions(**(content["sampling"] | {"logit_bias": biases}))
+    fields["prompts"] = tuple(
         Prompt(one["kind"], one["name"], tuple(Message(**message) for message in one["messages"]))
         for one in content["prompts"]
     )
-    lists = {key: tuple(content[key]) for key in ("drafts", "draft_lengths", "verifications", "temperatures")}
-    return Settings(
-        **(
-            dict(content)
-            | lists
-            | {
-                "prompts": prompts,
-                "sampling": SamplingOptions(**sampling),
-                "target_load": LoadOptions(**content["target_load"]),
-                "draft_load": LoadOptions(**content["draft_load"]),
-            }
-        )
-    )
+    return Settings(**fields)
+
+
+def filters_text(sampling: SamplingOptions) -> str:
+    """Return the filters in words."""
+    return f"top-k {sampling.top_k}, top-p {sampling.top_p:g}, min-p {sampling.min_p:g}"
+
+
+def reply_text(options: ReplyOptions, *, exact: bool) -> str:
+    """Return in one line how replies were made: all that it takes to make them again."""
+    parts = [
+        f"{options.verification} verification",
+        f"draft length {'auto' if options.draft_length is None else options.draft_length}",
+        f"temperature {options.sampling.temperature:g}",
+        filters_text(options.sampling),
+        f"seed {options.seed}",
+    ]
+    if options.drafter != "auto":
+        parts.insert(1, f"drafter {options.drafter}")
+    if options.draft_temperature is not None:
+        parts.append(f"draft temperature {options.draft_temperature:g}")
+    if exact:
+        parts.append("exact mode")
+    return ", ".join(parts)

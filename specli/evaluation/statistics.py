@@ -1,12 +1,9 @@
-"""Tests that find out whether tokens follow the distribution they should.
-
-Knows counts and probabilities. Must not know where they come from.
-"""
+"""Tests of whether tokens follow the distribution they should, and what such a test can detect."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TypeVar
@@ -20,23 +17,23 @@ Cell = TypeVar("Cell", bound=Hashable)
 class TestResult:
     """The outcome of a test of "these tokens follow this distribution"."""
 
-    __test__ = False  # no test case, whatever pytest thinks of the name
+    __test__ = False  # not a test case, despite its name
 
     statistic: float
     degrees: int  # of freedom
     p_value: float  # how likely a statistic this large is when they do
 
 
-def g_test(counts: Mapping[Cell, int], probabilities: Mapping[Cell, float], least_expected: float = 5.0) -> TestResult:
+def g_test(counts: Mapping[Cell, int], probabilities: Mapping[Cell, float], min_expected: float = 5.0) -> TestResult:
     """Compare counts with exact probabilities by the likelihood ratio, 2 * sum(count * log(count / expected)).
 
     Args:
         counts: how often each cell was seen.
-        probabilities: of each cell; adding up to 1.
-        least_expected: cells with a smaller expected count are put together into one.
+        probabilities: of each cell; they add up to 1.
+        min_expected: cells with a smaller expected count are pooled into one.
 
     Returns:
-        The test's result; the p-value is 0 when a cell was seen that is impossible.
+        The result; the p-value is 0 when an impossible cell was seen.
     """
     total = sum(counts.values())
     if any(probabilities.get(cell, 0.0) == 0.0 for cell, count in counts.items() if count):
@@ -45,7 +42,7 @@ def g_test(counts: Mapping[Cell, int], probabilities: Mapping[Cell, float], leas
     rare_expected = rare_seen = 0.0
     for cell, probability in probabilities.items():
         expected, seen = probability * total, counts.get(cell, 0)
-        if expected >= least_expected:
+        if expected >= min_expected:
             groups.append((expected, seen))
         else:
             rare_expected, rare_seen = rare_expected + expected, rare_seen + seen
@@ -59,7 +56,7 @@ def g_test(counts: Mapping[Cell, int], probabilities: Mapping[Cell, float], leas
 def chi_square_tail(statistic: float, degrees: int) -> float:
     """Return the probability that a chi-square variable exceeds the statistic.
 
-    The regularised upper incomplete gamma function Q(degrees / 2, statistic / 2): its series where that converges
+    The regularized upper incomplete gamma function Q(degrees / 2, statistic / 2): its series where that converges
     fast, its continued fraction elsewhere (Abramowitz and Stegun, 6.5.29 and 6.5.31).
     """
     shape, bound = degrees / 2, statistic / 2
@@ -105,11 +102,11 @@ def histogram(values: np.ndarray, bins: int = 20) -> np.ndarray:
 
 
 def mean_test(values: np.ndarray, variances: np.ndarray | float = 1 / 12) -> TestResult:
-    """Test whether values have the mean 0.5, each one's variance being known; the statistic is z.
+    """Test whether values have mean 0.5, given the variance of each; the statistic is z.
 
     Args:
         values: [n].
-        variances: [n], or one for all; that of uniform values if not given.
+        variances: [n], or one for all; by default that of uniform values.
     """
     spread = math.sqrt(float(np.broadcast_to(variances, values.shape).sum()))
     z = float((values - 0.5).sum()) / spread if spread > 0 else 0.0
@@ -117,42 +114,40 @@ def mean_test(values: np.ndarray, variances: np.ndarray | float = 1 / 12) -> Tes
 
 
 def detectable_shift(variances: np.ndarray, significance: float, power: float = 0.9) -> float:
-    """Return the shift of a mean that `mean_test` finds with probability `power`; `variances` is [n]."""
+    """Return the smallest shift of a mean that `mean_test` detects with this power; `variances` is [n]."""
     normal = NormalDist()
-    reach = normal.inv_cdf(1 - significance / 2) + normal.inv_cdf(power)
-    return reach * math.sqrt(float(variances.sum())) / len(variances)
+    errors = normal.inv_cdf(1 - significance / 2) + normal.inv_cdf(power)
+    return errors * math.sqrt(float(variances.sum())) / len(variances)
 
 
 def detectable_variation(total: int, degrees: int, significance: float, power: float = 0.9) -> float:
-    """Return a total variation that a chi-square or G-test finds with probability `power`, however it is spread.
+    """Return a total variation that a chi-square or G-test detects with this power, however it is spread.
 
-    With `total` observations a total variation of d makes the noncentrality at least 4 * total * d**2 (Cauchy and
+    With `total` observations, a total variation of d makes the noncentrality at least 4 * total * d**2 (Cauchy and
     Schwarz); the noncentrality that is needed is found by bisection.
     """
-    low, high = 0.0, 1e6
-    bound = _chi_square_quantile(significance, degrees)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _noncentral_tail(bound, degrees, middle) < power else (low, middle)
-    return math.sqrt(high / (4 * total))
+    bound = _smallest(lambda value: chi_square_tail(value, degrees) <= significance)
+    noncentrality = _smallest(lambda value: _noncentral_tail(bound, degrees, value) >= power)
+    return math.sqrt(noncentrality / (4 * total))
 
 
-def _chi_square_quantile(tail: float, degrees: int) -> float:
+def _smallest(enough: Callable[[float], bool]) -> float:
+    """Return the smallest number, of up to a million, that is enough; larger ones must be, too."""
     low, high = 0.0, 1e6
     for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if chi_square_tail(middle, degrees) > tail else (low, middle)
+        value = (low + high) / 2
+        low, high = (low, value) if enough(value) else (value, high)
     return high
 
 
 def _noncentral_tail(bound: float, degrees: int, noncentrality: float) -> float:
-    """Return the chance that a noncentral chi-square variable exceeds the bound: a Poisson mixture of central ones."""
-    centre = noncentrality / 2
-    reach = 8 * math.sqrt(centre) + 12
+    """Return how probably a noncentral chi-square variable exceeds the bound: a Poisson mixture of central ones."""
+    center = noncentrality / 2
+    width = 8 * math.sqrt(center) + 12
     total = 0.0
-    for count in range(max(0, int(centre - reach)), int(centre + reach) + 1):
+    for count in range(max(0, int(center - width)), int(center + width) + 1):
         weight = (
-            math.exp(count * math.log(centre) - centre - math.lgamma(count + 1)) if centre > 0 else float(not count)
+            math.exp(count * math.log(center) - center - math.lgamma(count + 1)) if center > 0 else float(not count)
         )
         total += weight * chi_square_tail(bound, degrees + 2 * count)
     return total

@@ -1,29 +1,34 @@
-"""What the measurements of a comparison say: figures for each class of prompts and arm, and a verdict in words.
+"""What the measurements of a comparison say: figures for each class of prompts and configuration, and a verdict.
 
-Knows measurements. Must not know models or the terminal. docs/compare.md defines every figure.
+docs/compare.md defines every figure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
-from specli.evaluation.comparison import FIRST, Arm, Measurement
+from specli import __version__
+from specli.decoding.sequences import shared_prefix
+from specli.evaluation.comparison import FIRST, Configuration, Measurement, measurement_json
+from specli.evaluation.journal import KIND, VERSION
+from specli.evaluation.machine import Machine, ModelFacts
+from specli.evaluation.settings import Settings, settings_json
 
 OVERALL = "overall"
 _RESAMPLES = 4000
-_LEAST_VALUES = 3
+_MIN_VALUES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A middle value with its 95 % bootstrap interval, which too few values do not have."""
+    """An estimate with its 95 % bootstrap interval, for which there can be too few values."""
 
-    middle: float
+    estimate: float
     low: float | None
     high: float | None
 
@@ -39,9 +44,9 @@ class Interval:
 
 
 def bootstrap_median(values: Sequence[float]) -> Interval:
-    """Return the median of [n] values, n at least 1, and the interval of 95 % of the medians of its resamples."""
+    """Return the median of [n] values, n at least 1, and the interval that holds 95 % of the medians of resamples."""
     array = np.asarray(values, dtype=np.float64)
-    if len(array) < _LEAST_VALUES:
+    if len(array) < _MIN_VALUES:
         return Interval(float(np.median(array)), None, None)
     rng = np.random.default_rng(0)
     resamples = np.median(rng.choice(array, size=(_RESAMPLES, len(array))), axis=1)
@@ -52,88 +57,82 @@ def bootstrap_median(values: Sequence[float]) -> Interval:
 def bootstrap_mean_of_classes(classes: Iterable[Sequence[float]]) -> Interval:
     """Return the geometric mean over classes of the geometric means of their values, with a 95 % bootstrap interval.
 
-    Classes are resampled: how much they differ by nature is what limits a statement about prompts at large, far more
-    than the noise of single turns. A median over classes would say little: it jumps from one class to its neighbour.
+    Classes are resampled: how much they differ from each other is what limits a statement about prompts in general,
+    far more than the noise of single turns. A median over classes would say little: it jumps from one to the next.
 
     Args:
         classes: [n] values of each class, at least one; with fewer than three classes there is no interval.
     """
     logs = np.array([np.log(np.asarray(values, dtype=np.float64)).mean() for values in classes])
-    middle = float(np.exp(logs.mean()))
-    if len(logs) < _LEAST_VALUES:
-        return Interval(middle, None, None)
+    estimate = float(np.exp(logs.mean()))
+    if len(logs) < _MIN_VALUES:
+        return Interval(estimate, None, None)
     rng = np.random.default_rng(0)
     means = rng.choice(logs, size=(_RESAMPLES, len(logs))).mean(axis=1)
     low, high = np.exp(np.quantile(means, (0.025, 0.975)))
-    return Interval(middle, float(low), float(high))
-
-
-Identity = Literal["identical", "different", "unknown"]
+    return Interval(estimate, float(low), float(high))
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDifference:
-    """Where a text with a draft parts from the one without, at temperature 0."""
+    """Where a text with drafts departs from the one without, at temperature 0."""
 
     prompt: str
-    place: int  # in the reply, from 0
+    position: int  # in the reply, from 0
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one arm did on one class of prompts, or overall."""
+    """How one configuration did on one class of prompts, or overall."""
 
     kind: str
-    arm: int
+    configuration: int
     prompts: int
-    plain_tokens_per_second: float  # median over timed replies
+    baseline_tokens_per_second: float  # median over timed replies
     tokens_per_second: float
     speedup: Interval  # of the ratios of paired turns: their median; overall, the geometric mean over the classes
     ratios: tuple[float, ...]
     acceptance_rate: float | None  # accepted / tested
-    acceptance_by_place: tuple[float, ...]  # the same by place in the draft, from 0
+    acceptance_by_position: tuple[float, ...]  # the same by position in the draft, from 0
     tokens_per_pass: float  # generated tokens by target passes
     draft_share: float  # of the decoding time
     verify_share: float
     prefill_seconds: float  # median, both models
     first_token_seconds: float
-    compared: int  # prompts whose texts were compared, which makes sense at temperature 0 only
+    compared: int  # prompts whose texts were compared, which makes sense only at temperature 0
     differences: tuple[FirstDifference, ...]
-    draft_token_cost: float | None  # time for one draft token, in times for one plain token
-    pass_cost: float  # time for one verification pass, in times for one plain token
-    round_cost: float  # time for a whole round, in times for one plain token
+    draft_token_cost: float | None  # time for one draft token; unit: time for one token of the baseline
+    pass_cost: float  # time for one verification pass, in the same unit
+    round_cost: float  # time for a whole round, in the same unit
 
 
-def summarise(arms: Sequence[Arm], measurements: Iterable[Measurement]) -> list[Figures]:
-    """Return the figures of each arm but plain decoding, for each class of prompts and overall.
+def summarize(configurations: Sequence[Configuration], measurements: Iterable[Measurement]) -> list[Figures]:
+    """Return the figures of each configuration but the baseline, for each class of prompts and overall.
 
-    Only turns are used that the plain arm of the same temperature has, too.
+    Only turns count that the baseline of the same temperature has, too.
     """
     everything = list(measurements)
     kinds = list(dict.fromkeys(measurement.kind for measurement in everything))
+    baselines = {one.temperature: index for index, one in enumerate(configurations) if one.is_baseline}
     found = []
-    for at, arm in enumerate(arms):
-        if arm.plain:
+    for index, configuration in enumerate(configurations):
+        if configuration.is_baseline:
             continue
-        plain = next(other for other, candidate in enumerate(arms) if candidate.plain and _same(candidate, arm))
+        baseline, greedy = baselines[configuration.temperature], configuration.temperature == 0
         for kind in (*kinds, OVERALL):
             chosen = [one for one in everything if kind in (one.kind, OVERALL)]
-            figures = _figures(kind, at, chosen, plain, arm.temperature == 0)
+            figures = _figures(kind, index, chosen, baseline, greedy)
             if figures is not None:
                 found.append(figures)
     return found
 
 
-def _same(one: Arm, other: Arm) -> bool:
-    return one.temperature == other.temperature
-
-
-def _figures(kind: str, at: int, chosen: list[Measurement], plain: int, greedy: bool) -> Figures | None:
+def _figures(kind: str, index: int, chosen: list[Measurement], baseline: int, greedy: bool) -> Figures | None:
     by_key = {one.key: one for one in chosen}
     pairs = [
-        (by_key[one.prompt, plain, one.turn], one)
+        (by_key[one.prompt, baseline, one.turn], one)
         for one in chosen
-        if one.arm == at and (one.prompt, plain, one.turn) in by_key
+        if one.configuration == index and (one.prompt, baseline, one.turn) in by_key
     ]
     timed = [(before, one) for before, one in pairs if one.turn != FIRST]
     if not timed:
@@ -148,17 +147,17 @@ def _figures(kind: str, at: int, chosen: list[Measurement], plain: int, greedy: 
     drafted, rounds = sum(one.drafted for one in ours), sum(one.rounds for one in ours)
     decode = sum(one.decode_seconds for one in ours)
     draft, verify = sum(one.draft_seconds for one in ours), sum(one.verify_seconds for one in ours)
-    plain_token = sum(one.decode_seconds for one, _ in timed) / sum(len(one.tokens) for one, _ in timed)
+    baseline_token = sum(one.decode_seconds for one, _ in timed) / sum(len(one.tokens) for one, _ in timed)
     return Figures(
         kind=kind,
-        arm=at,
+        configuration=index,
         prompts=len({one.prompt for one in ours}),
-        plain_tokens_per_second=median(one.tokens_per_second for one, _ in timed),
+        baseline_tokens_per_second=median(one.tokens_per_second for one, _ in timed),
         tokens_per_second=median(one.tokens_per_second for one in ours),
         speedup=bootstrap_median(ratios) if kind != OVERALL else bootstrap_mean_of_classes(by_class.values()),
         ratios=ratios,
         acceptance_rate=accepted / tested if tested else None,
-        acceptance_by_place=_by_place(ours),
+        acceptance_by_position=_by_position(ours),
         tokens_per_pass=sum(len(one.tokens) for one in ours) / rounds,
         draft_share=draft / decode,
         verify_share=verify / decode,
@@ -166,74 +165,74 @@ def _figures(kind: str, at: int, chosen: list[Measurement], plain: int, greedy: 
         first_token_seconds=median(one.first_token_seconds for _, one in firsts) if firsts else 0.0,
         compared=len(firsts) if greedy else 0,
         differences=tuple(_differences(firsts)) if greedy else (),
-        draft_token_cost=draft / drafted / plain_token if drafted else None,
-        pass_cost=verify / rounds / plain_token,
-        round_cost=decode / rounds / plain_token,
+        draft_token_cost=draft / drafted / baseline_token if drafted else None,
+        pass_cost=verify / rounds / baseline_token,
+        round_cost=decode / rounds / baseline_token,
     )
 
 
-def _by_place(measurements: Sequence[Measurement]) -> tuple[float, ...]:
+def _by_position(measurements: Sequence[Measurement]) -> tuple[float, ...]:
     longest = max((len(one.tested_at) for one in measurements), default=0)
     rates = []
-    for place in range(longest):
-        having = [one for one in measurements if len(one.tested_at) > place]
-        rates.append(sum(one.accepted_at[place] for one in having) / sum(one.tested_at[place] for one in having))
+    for position in range(longest):
+        having = [one for one in measurements if len(one.tested_at) > position]
+        rates.append(sum(one.accepted_at[position] for one in having) / sum(one.tested_at[position] for one in having))
     return tuple(rates)
 
 
-def _differences(pairs: Iterable[tuple[Measurement, Measurement]]) -> Iterable[FirstDifference]:
-    for plain, one in pairs:
-        if plain.tokens != one.tokens:
-            same = zip(plain.tokens, one.tokens, strict=False)
-            shorter = min(len(plain.tokens), len(one.tokens))
-            yield FirstDifference(one.prompt, next((at for at, (a, b) in enumerate(same) if a != b), shorter))
+def _differences(pairs: Iterable[tuple[Measurement, Measurement]]) -> Iterator[FirstDifference]:
+    for baseline, one in pairs:
+        if baseline.tokens != one.tokens:
+            yield FirstDifference(one.prompt, shared_prefix(baseline.tokens, one.tokens))
 
 
-def verdict(arms: Sequence[Arm], figures: Sequence[Figures]) -> list[str]:
-    """Say for each temperature what pays for which prompts, and why."""
+def verdict(configurations: Sequence[Configuration], figures: Sequence[Figures]) -> list[str]:
+    """Say for each temperature which prompts drafting makes faster, and why."""
     lines = []
-    for temperature in dict.fromkeys(arm.temperature for arm in arms):
-        ours = [one for one in figures if arms[one.arm].temperature == temperature and arms[one.arm].draft is not None]
+    drafted = [one for one in figures if configurations[one.configuration].draft is not None]
+    for temperature in dict.fromkeys(one.temperature for one in configurations):
+        ours = [one for one in drafted if configurations[one.configuration].temperature == temperature]
         overall = [one for one in ours if one.kind == OVERALL]
         if not overall:
             continue
         drafting = [one for one in overall if one.acceptance_rate is not None]
         if not drafting:
-            lines.append(f"Temperature {temperature:g}: no drafts were made, because none promised to pay.")
+            lines.append(f"Temperature {temperature:g}: nothing was drafted, because no draft length looked worth it.")
             continue
-        best = max(drafting, key=lambda one: one.speedup.middle)
-        of_best = [one for one in ours if one.arm == best.arm and one.kind != OVERALL]
-        lines.append(f"Temperature {temperature:g}: {_pays(arms[best.arm], best, of_best)}")
+        best = max(drafting, key=lambda one: one.speedup.estimate)
+        of_best = [one for one in ours if one.configuration == best.configuration and one.kind != OVERALL]
+        name = configurations[best.configuration].name
+        lines.append(f"Temperature {temperature:g}: {_outcome(name, best, of_best)}")
         lines.append(f"  {_reason(best)}")
         if len(drafting) < len(overall):
             lines.append(
-                "  Automatic drafts were not made, because none promised to pay; what differs there is chance."
+                "  With automatic draft length nothing was drafted, because no draft length looked worth it; "
+                "any difference there is noise."
             )
     return lines
 
 
-def _pays(arm: Arm, overall: Figures, kinds: Sequence[Figures]) -> str:
+def _outcome(name: str, overall: Figures, kinds: Sequence[Figures]) -> str:
     known = [one for one in kinds if one.speedup.low is not None]
     wins = [one for one in known if one.speedup.gain]
     losses = [one for one in known if one.speedup.loss]
     draws = [one for one in known if one not in wins and one not in losses]
     rest = [one for one in kinds if one not in known]
-    parts = []
+    parts = [f"the best of these configurations, {name}, is {overall.speedup.estimate:.2f}x as fast as the baseline"]
     if wins:
-        parts.append(f"pays for {_listed(wins)}")
+        parts.append(f"it is faster for {_listed(wins)}")
     if draws:
-        parts.append(f"makes no clear difference for {_listed(draws)}")
+        parts.append(f"it makes no clear difference for {_listed(draws)}")
     if losses:
-        parts.append(f"does not pay for {_listed(losses)}")
+        parts.append(f"it is slower for {_listed(losses)}")
     if rest:
-        parts.append(f"was measured too few times to tell for {_listed(rest)}")
-    best = f"the best of these settings, {arm.name}, is {overall.speedup.middle:.2f}x as fast as plain decoding; it "
-    return best + "; it ".join(parts) + "."
+        parts.append(f"there are too few measurements to tell for {_listed(rest)}")
+    return "; ".join(parts) + "."
 
 
 def _listed(figures: Sequence[Figures]) -> str:
-    ordered = sorted(figures, key=lambda one: -one.speedup.middle)
-    return ", ".join(f"{one.kind} ({one.speedup.middle:.2f}x)" for one in ordered)
+    ordered = sorted(figures, key=lambda one: -one.speedup.estimate)
+    return ", ".join(f"{one.kind} ({one.speedup.estimate:.2f}x)" for one in ordered)
 
 
 def _reason(figures: Figures) -> str:
@@ -242,6 +241,56 @@ def _reason(figures: Figures) -> str:
     accepted = 100 * (figures.acceptance_rate or 0)
     return (
         f"Why: a round yields {figures.tokens_per_pass:.2f} tokens ({accepted:.0f} % of the tested draft tokens are "
-        f"accepted) and costs as much as {figures.round_cost:.2f} plain tokens: {drafting:.2f} for drafting, "
-        f"{figures.pass_cost:.2f} for the target's longer pass, {rest:.2f} for the rest."
+        f"accepted) and takes as long as {figures.round_cost:.2f} tokens of the baseline: {drafting:.2f} for drafting, "
+        f"{figures.pass_cost:.2f} for the verification pass, {rest:.2f} for everything else."
     )
+
+
+@dataclass
+class Comparison:
+    """A comparison with what has been measured so far."""
+
+    settings: Settings
+    machine: Machine
+    models: tuple[ModelFacts, ...]  # the target first
+    measurements: list[Measurement]
+
+    @property
+    def figures(self) -> list[Figures]:
+        """What the measurements say."""
+        return summarize(self.settings.configurations, self.measurements)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that was planned is measured."""
+        return len(self.measurements) == self.settings.plan.total
+
+
+def facts_json(comparison: Comparison) -> dict[str, Any]:
+    """Return what a comparison was measured with, and its configurations."""
+    return {
+        "specli": __version__,
+        "machine": asdict(comparison.machine),
+        "models": [asdict(model) for model in comparison.models],
+        "configurations": [asdict(one) | {"name": one.name} for one in comparison.settings.configurations],
+    }
+
+
+def same_models(header: Mapping[str, Any], comparison: Comparison) -> bool:
+    """Whether the models are those of a file, by the values alone: names of fields have changed between editions."""
+    now = [list(asdict(model).values()) for model in comparison.models]
+    return [list(model.values()) for model in header.get("models", ())] == now
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """Return what `--json` prints; docs/compare.md describes it."""
+    return {
+        "kind": KIND,
+        "version": VERSION,
+        "settings": settings_json(comparison.settings),
+        **facts_json(comparison),
+        "complete": comparison.complete,
+        "measurements": [measurement_json(one) for one in comparison.measurements],
+        "figures": [asdict(one) for one in comparison.figures],
+        "verdict": verdict(comparison.settings.configurations, comparison.figures),
+    }

@@ -1,9 +1,8 @@
-"""Tuning: predict from three numbers what drafts of each length would bring, and hold the prediction against runs.
+"""Tuning: predict the speedup of each draft length from three numbers, and check the prediction against runs.
 
-Knows a loaded pair and its replies. Must not know the terminal.
-
-The three numbers: what a draft token costs, what a longer target pass costs, and how often draft tokens are accepted,
-place by place. They are measured with one plain reply and one with long drafts for each class of prompts.
+The three numbers are what a draft token costs, what a longer target pass costs, and how often draft tokens are
+accepted, position by position. They are measured with one reply without drafting and one with long drafts for each
+class of prompts.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from specli.evaluation.prompts import Prompt
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 _LONGEST = 8
-_FEW = 5  # draft tokens tested at a place; with fewer, all places together stand for it
+_FEW = 5  # draft tokens tested at a position; with fewer, the rate over all positions is used
 
 
 @dataclass(frozen=True, slots=True)
 class ClassTuning:
-    """What one class of prompts would gain."""
+    """The speedup for one class of prompts."""
 
     kind: str
-    plain_tokens_per_second: float
+    baseline_tokens_per_second: float
     acceptance_rate: float
     predicted: Mapping[int, float]  # speedup by draft length
-    best_length: int  # by prediction; 0 is plain decoding
+    best_length: int  # by prediction; 0 is no drafting
     measured: float  # speedup with that length
-    automatic: float  # speedup with drafts as long as pay
+    automatic: float  # speedup with automatic draft length
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,12 @@ class Tuning:
     """What was found out about a pair."""
 
     classes: tuple[ClassTuning, ...]
-    draft_cost: float  # of a draft token, in plain passes
-    pass_cost: Mapping[int, float]  # of a pass, in plain passes, by number of rows
+    draft_cost: float  # time for a draft token; unit: time for a one-row pass of the target
+    pass_cost: Mapping[int, float]  # time for a pass of the target in the same unit, by number of rows
     overhead: float  # share of the time of drafted replies that is neither drafting nor a target pass
     predicted: Mapping[int, float]  # speedup by draft length, geometric mean over the classes
     best_length: int
+    seed: int  # of each reply
 
     @property
     def acceptance_rate(self) -> float:
@@ -54,45 +54,45 @@ class Tuning:
         return sum(one.acceptance_rate for one in self.classes) / len(self.classes)
 
 
-def acceptance_by_place(metrics: Metrics, places: int) -> list[float]:
-    """Return the acceptance of the first, second, ... token of a draft, given that those before it were accepted."""
+def acceptance_by_position(metrics: Metrics, length: int) -> list[float]:
+    """Return the acceptance rate of the first, second, ... token of a draft, if those before it were accepted."""
     overall = (metrics.accepted + 1) / (metrics.tested + 2)
     return [
-        metrics.accepted_at[place] / metrics.tested_at[place] if metrics.tested_at[place] >= _FEW else overall
-        for place in range(places)
+        metrics.accepted_at[position] / metrics.tested_at[position] if metrics.tested_at[position] >= _FEW else overall
+        for position in range(length)
     ]
 
 
-def expected_tokens(chances: Sequence[float]) -> float:
-    """Return how many tokens a round yields when token i is accepted with chances[i] if those before it are."""
-    total, reach = 1.0, 1.0
-    for chance in chances:
-        reach *= chance
-        total += reach
+def expected_tokens(rates: Sequence[float]) -> float:
+    """Return the mean number of tokens per round; rates[i] is how often token i is accepted if those before it are."""
+    total, prefix = 1.0, 1.0
+    for rate in rates:
+        prefix *= rate
+        total += prefix
     return total
 
 
-def predict(curve: CostCurve, plain: Metrics, drafted: Metrics) -> dict[int, float]:
-    """Return the speedup of each of `LENGTHS`, from one plain reply and one with drafts of `_LONGEST` tokens.
+def predict(curve: CostCurve, baseline: Metrics, drafted: Metrics) -> dict[int, float]:
+    """Return the speedup of each of `LENGTHS`, from a reply without drafting and one with drafts of `_LONGEST` tokens.
 
-    The curve says how a pass grows with its rows; the replies say what one and nine rows really took.
+    The curve says how the time of a pass grows with its rows; the replies say what one and nine rows really took.
     """
-    chances = acceptance_by_place(drafted, _LONGEST)
-    token = plain.decode_seconds / plain.generated
+    rates = acceptance_by_position(drafted, _LONGEST)
+    token = baseline.decode_seconds / baseline.generated
     draft = drafted.draft_seconds / max(1, drafted.drafted)
     rest = drafted.other_seconds / drafted.rounds
-    short = plain.verify_seconds / plain.rounds / curve.target[1]
+    short = baseline.verify_seconds / baseline.rounds / curve.target[1]
     long = drafted.verify_seconds / drafted.rounds / _cost(curve, _LONGEST + 1)
     found = {}
     for length in LENGTHS:
         share = length / _LONGEST
         seconds = length * draft + _cost(curve, length + 1) * (short * (1 - share) + long * share) + rest
-        found[length] = expected_tokens(chances[:length]) * token / seconds
+        found[length] = expected_tokens(rates[:length]) * token / seconds
     return found
 
 
 def _cost(curve: CostCurve, rows: int) -> float:
-    """Return the seconds of a pass, in proportion between the measured sizes around it."""
+    """Return the seconds of a pass, interpolated between the measured sizes around it."""
     if rows in curve.target:
         return curve.target[rows]
     below = max(size for size in curve.target if size < rows)
@@ -110,16 +110,17 @@ def tune(
     progress: Callable[[int, int], None] = lambda done, total: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Tuning | None:
-    """Find out what drafts would bring.
+    """Predict the speedup of drafting, and measure it.
 
     Args:
         engine: a target with its draft model.
         prompts: one of each class.
-        options: sampling and rule.
+        options: sampling, rule and seed.
         tokens: of each reply.
         progress: called with how many replies are done, and how many there are.
-        interrupted: asked between tokens; True ends and returns None.
+        interrupted: checked between tokens; True stops and returns None.
     """
+    assert options.seed is not None
     curves: list[CostCurve] = []
     classes: list[ClassTuning] = []
     other = total = 0.0
@@ -131,22 +132,20 @@ def tune(
             nonlocal done
             progress(done, 4 * len(prompts))
             done += 1
-            timed = replace(
-                options, draft_length=length, max_tokens=tokens, seed=0, ignore_eos=True, reproducible=False
-            )
+            timed = replace(options, draft_length=length, max_tokens=tokens, ignore_eos=True, reproducible=False)
             *_, reply = engine.reply(text, timed, interrupted=interrupted)
             assert isinstance(reply, Reply)
             return reply.metrics
 
-        # Anew for each class: what a longer pass costs beside a plain one changes with what else uses the memory.
+        # Again for each class: the relative cost of a longer pass changes with what else uses the memory.
         curves.append(engine.calibrate(again=True))
-        plain, drafted = run(0), run(_LONGEST)
+        baseline, drafted = run(0), run(_LONGEST)
         if interrupted() or not drafted.drafted:
             return None
-        predicted = predict(curves[-1], plain, drafted)
+        predicted = predict(curves[-1], baseline, drafted)
         best = max(LENGTHS, key=lambda length: predicted[length])
         best = best if predicted[best] > 1 else 0
-        speed = plain.tokens_per_second or 1.0
+        speed = baseline.tokens_per_second or 1.0
         measured = run(best).tokens_per_second or 0.0
         automatic = run(None).tokens_per_second or 0.0
         if interrupted():
@@ -164,39 +163,42 @@ def tune(
         overhead=other / total,
         predicted=together,
         best_length=best if together[best] > 1 else 0,
+        seed=options.seed,
     )
 
 
 def explain(tuning: Tuning) -> list[str]:
-    """Say in words why drafts pay here or not, and what to do."""
+    """Say why drafting does or does not make the target faster here, and what to do."""
     five = tuning.pass_cost.get(5, 0.0)
     lines = []
     if five > 3:
         lines.append(
-            f"A pass of five rows costs {five:.1f} plain passes: the target is limited by computing here, so checking "
-            "drafts is nearly as dear as decoding plainly. Fewer bits a weight make this worse; a GPU, or more cores, "
-            "better."
+            f"A five-row pass takes {five:.1f} times as long as a one-row pass: the target is compute-bound here, so "
+            "verifying drafts is nearly as slow as normal decoding. Fewer bits per weight make this worse; a GPU or "
+            "more cores make it better."
         )
     elif five:
         lines.append(
-            f"A pass of five rows costs {five:.1f} plain passes: the target is limited by memory here, so checking "
-            "drafts is cheap."
+            f"A five-row pass takes {five:.1f} times as long as a one-row pass: the target is memory-bound here, so "
+            "verifying drafts is cheap."
         )
-    dear = "dear" if tuning.draft_cost > 0.35 else "cheap enough"
-    lines.append(f"A draft token costs {tuning.draft_cost:.2f} plain passes: the draft model is {dear}.")
+    expensive = "expensive" if tuning.draft_cost > 0.35 else "cheap enough"
+    lines.append(
+        f"A draft token costs {tuning.draft_cost:.2f} one-row passes of the target: the draft model is {expensive}."
+    )
     rate = tuning.acceptance_rate
     how = "high" if rate > 0.75 else "fair" if rate > 0.55 else "low"
     lines.append(f"{100 * rate:.0f} % of the tested draft tokens are accepted, which is {how}.")
     if tuning.overhead > 0.1:
-        lines.append(f"{100 * tuning.overhead:.0f} % of the time is neither drafting nor a target pass.")
+        lines.append(f"{100 * tuning.overhead:.0f} % of the time is spent neither drafting nor in target passes.")
     if tuning.best_length:
         gain = tuning.predicted[tuning.best_length]
         lines.append(
-            f"Drafts of {tuning.best_length} tokens would be best as a fixed length, {gain:.2f}x as fast as plain "
-            "decoding; '--draft-length auto', the default, decides token by token."
+            f"The best fixed draft length is {tuning.best_length}, predicted to be {gain:.2f}x as fast as decoding "
+            "without drafting; '--draft-length auto', the default, decides token by token."
         )
     else:
         lines.append(
-            "No fixed draft length pays; '--draft-length auto', the default, finds that out and does not draft."
+            "No fixed draft length is faster; '--draft-length auto', the default, notices that and does not draft."
         )
     return lines

@@ -67,6 +67,7 @@ SPELLINGS = {
     "verification": Spelling(panel=SPECULATION),
     "draft_temperature": Spelling(("--draft-temp",), "T", panel=SPECULATION),
     "max_tokens": Spelling(("-n", "--max-tokens"), none=-1, panel=OUTPUT),
+    "tokens": Spelling(("-n", "--max-tokens")),
     "stop": Spelling(metavar="TEXT", read=str, panel=OUTPUT),
     "ignore_eos": Spelling(panel=OUTPUT),
     "context": Spelling(("-c", "--context"), panel=MODELS),
@@ -119,10 +120,6 @@ class ModelOptions:
             rich_help_panel=MODELS,
         ),
     ] = None
-
-    def draft_for(self, reply: ReplyOptions) -> str | None:
-        """Return the name of the draft model that replies with these options need, `none` where they need none."""
-        return "none" if reply.draft_length == 0 or reply.drafter == "lookup" else self.draft_model
 
 
 @dataclass(frozen=True, slots=True)

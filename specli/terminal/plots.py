@@ -1,34 +1,32 @@
-"""Pictures, drawn with matplotlib, which is optional and loaded only when a picture is asked for.
-
-Knows figures and axes. Must not know how a figure's numbers were found.
-"""
+"""Plots, drawn with matplotlib, which is optional and loaded only when a plot is asked for."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from specli.errors import MissingExtraError, OptionError
-from specli.evaluation.comparison import Arm
+from specli.evaluation.comparison import Configuration
 from specli.evaluation.distribution import BINS, DistributionReport
 from specli.evaluation.summary import OVERALL, Figures
 
 KINDS = (".png", ".svg")
-BLUE, ORANGE, GREY = "#2563a8", "#d2691e", "#8a8f98"
+BLUE, ORANGE, GRAY = "#2563a8", "#d2691e", "#8a8f98"
 LINES = ("o-", "s--", "^:")
-COLOURS = (BLUE, ORANGE, "#3a8f5c", "#8a5aa8", "#b8a030")
+COLORS = (BLUE, ORANGE, "#3a8f5c", "#8a5aa8", "#b8a030")
 
 
 def check(path: Path) -> None:
-    """Refuse a picture that could not be drawn or written, before any work is done for it.
+    """Reject a plot that could not be drawn or written, before any work is done for it.
 
     Raises:
-        OptionError: the file name has another ending, or its folder cannot be written to.
+        OptionError: the file name ends in something else, or its folder is not writable.
         MissingExtraError: matplotlib is not installed.
     """
     if path.suffix.lower() not in KINDS:
@@ -39,12 +37,12 @@ def check(path: Path) -> None:
         raise OptionError(f"--plot is {str(path)!r}, but its folder cannot be written to.", "Choose another folder.")
     if importlib.util.find_spec("matplotlib") is None:
         raise MissingExtraError(
-            "pictures need matplotlib, which is not installed.", "Install it with: python -m pip install 'specli[plot]'"
+            "plots need matplotlib, which is not installed.", "Install it with: python -m pip install 'specli[plot]'"
         )
 
 
 def new_figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
-    """Return a figure of so many inches, and its axes from left to right; nothing needs a display."""
+    """Return a figure of this size in inches, and its axes from left to right; no display is needed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -55,7 +53,7 @@ def new_figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a picture, whole or not at all."""
+    """Write a plot, whole or not at all."""
     unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
     try:
         figure.savefig(unfinished, dpi=150, facecolor="white")
@@ -65,92 +63,91 @@ def save(figure: Any, path: Path) -> None:
 
 
 def save_audit(report: DistributionReport, path: Path) -> None:
-    """Draw how the tested values are distributed, with the band in which 95 % of flat counts lie; and by place."""
+    """Draw how the tested values are distributed, with the band that holds 95 % of uniform counts; and by position."""
     figure, (left, right) = new_figure(9, 3.4, columns=2)
-    everything, *places = report.groups
+    everything, *by_position = report.groups
     expected = everything.tokens / BINS
     edges = (np.arange(BINS) + 0.5) / BINS
     left.bar(edges, everything.counts, width=0.9 / BINS, color=BLUE)
     spread = 1.96 * (expected * (1 - 1 / BINS)) ** 0.5
-    left.axhspan(expected - spread, expected + spread, color=GREY, alpha=0.35, lw=0)
+    left.axhspan(expected - spread, expected + spread, color=GRAY, alpha=0.35, lw=0)
     left.axhline(expected, color="black", lw=1)
-    left.set_xlabel("where the token lay, ordered by draft / target probability")
+    left.set_xlabel("where the token fell, ordered by draft / target probability")
     left.set_ylabel("tokens")
-    left.set_title(f"{everything.tokens} tokens; flat within the band when exact", fontsize=10)
-    groups = [everything, *places]
-    names = ["all", *(f"{group.place + 1}" for group in places if group.place is not None)]
-    right.axhspan(-1.96, 1.96, color=GREY, alpha=0.35, lw=0)
+    left.set_title(f"{everything.tokens} tokens; uniform within the band if exact", fontsize=10)
+    names = ["all", *(f"{group.position + 1}" for group in by_position if group.position is not None)]
+    right.axhspan(-1.96, 1.96, color=GRAY, alpha=0.35, lw=0)
     right.axhline(0, color="black", lw=1)
-    right.plot(range(len(groups)), [group.mean.statistic for group in groups], "o", color=ORANGE)
-    right.set_xticks(range(len(groups)), names)
-    limit = max(4.5, *(abs(group.mean.statistic) * 1.1 for group in groups))
+    right.plot(range(len(names)), [group.mean.statistic for group in report.groups], "o", color=ORANGE)
+    right.set_xticks(range(len(names)), names)
+    limit = max(4.5, *(abs(group.mean.statistic) * 1.1 for group in report.groups))
     right.set_ylim(-limit, limit)
-    right.set_xlabel("place of the token in its round")
+    right.set_xlabel("position of the token in its round")
     right.set_ylabel("mean, in standard errors (z)")
-    right.set_title("95 % of them lie in the band when exact", fontsize=10)
+    right.set_title("95 % of them within the band if exact", fontsize=10)
     save(figure, path)
 
 
-def save_comparison(arms: Sequence[Arm], figures: Sequence[Figures], path: Path) -> None:
-    """Draw the speedup by class of prompts with its interval, and acceptance by place in the draft."""
-    temperatures = list(dict.fromkeys(arm.temperature for arm in arms))
+def save_comparison(configurations: Sequence[Configuration], figures: Sequence[Figures], path: Path) -> None:
+    """Draw the speedup by class of prompts with its interval, and the acceptance rate by position in the draft."""
+    temperatures = list(dict.fromkeys(one.temperature for one in configurations))
     kinds = list(dict.fromkeys(one.kind for one in figures))
-    most = max(sum(arm.temperature == temperature and not arm.plain for arm in arms) for temperature in temperatures)
+    compared = {
+        temperature: [
+            index for index, one in enumerate(configurations) if one.temperature == temperature and not one.is_baseline
+        ]
+        for temperature in temperatures
+    }
+    most = max(len(indices) for indices in compared.values())
     height = max(3.4, 0.6 + 0.17 * len(kinds) * (most + 1))
     figure, axes = new_figure(4.2 * len(temperatures) + 3.6, height, columns=len(temperatures) + 1)
-    for axis, temperature in zip(axes[:-1], temperatures, strict=True):
-        ours = [at for at, arm in enumerate(arms) if arm.temperature == temperature and not arm.plain]
-        _draw_speedups(axis, arms, ours, kinds, figures)
+    for axis, (temperature, indices) in zip(axes[:-1], compared.items(), strict=True):
+        _draw_speedups(axis, configurations, indices, kinds, figures)
         axis.set_title(f"temperature {temperature:g}", fontsize=10)
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=3, fontsize=8, frameon=False)
-    for at, arm in enumerate(arms):
-        overall = next((one for one in figures if one.arm == at and one.kind == OVERALL), None)
-        if overall is not None and overall.acceptance_by_place:
-            places = range(1, len(overall.acceptance_by_place) + 1)
-            number = [other for other in arms if other.temperature == arm.temperature and not other.plain].index(arm)
-            axes[-1].plot(
-                places,
-                overall.acceptance_by_place,
-                LINES[temperatures.index(arm.temperature) % len(LINES)],
-                color=COLOURS[number % len(COLOURS)],
-                ms=4,
-                lw=1.2,
-            )
+    rates = {one.configuration: one.acceptance_by_position for one in figures if one.kind == OVERALL}
+    for line, (temperature, indices) in zip(cycle(LINES), compared.items(), strict=False):
+        for number, index in enumerate(indices):
+            if rates.get(index):
+                positions = range(1, len(rates[index]) + 1)
+                axes[-1].plot(positions, rates[index], line, color=COLORS[number % len(COLORS)], ms=4, lw=1.2)
+        axes[-1].plot([], [], line, color="black", ms=4, lw=1.2, label=f"temperature {temperature:g}")
     axes[-1].set_ylim(0, 1.02)
-    axes[-1].set_xlabel("place in the draft")
+    axes[-1].set_xlabel("position in the draft")
     axes[-1].set_ylabel("accepted / tested")
     axes[-1].xaxis.get_major_locator().set_params(integer=True)
-    if axes[-1].lines and len(temperatures) > 1:
-        for temperature, line in zip(temperatures, LINES, strict=False):
-            axes[-1].plot([], [], line, color="black", ms=4, lw=1.2, label=f"temperature {temperature:g}")
+    if any(rates.values()) and len(temperatures) > 1:
         axes[-1].legend(fontsize=8, frameon=False, loc="lower left")
     save(figure, path)
 
 
 def _draw_speedups(
-    axis: Any, arms: Sequence[Arm], ours: Sequence[int], kinds: Sequence[str], figures: Sequence[Figures]
+    axis: Any,
+    configurations: Sequence[Configuration],
+    indices: Sequence[int],
+    kinds: Sequence[str],
+    figures: Sequence[Figures],
 ) -> None:
-    """Draw one bar for each class and arm, from the line of plain decoding to the speedup."""
-    width = 0.8 / max(1, len(ours))
-    for number, at in enumerate(ours):
-        found = {one.kind: one.speedup for one in figures if one.arm == at}
+    """Draw one bar for each class and configuration, from the line of the baseline to the speedup."""
+    width = 0.8 / max(1, len(indices))
+    for number, index in enumerate(indices):
+        found = {one.kind: one.speedup for one in figures if one.configuration == index}
         rows = [row for row, kind in enumerate(kinds) if kind in found]
-        middles = [found[kinds[row]].middle for row in rows]
-        below = [found[kinds[row]].middle - (found[kinds[row]].low or found[kinds[row]].middle) for row in rows]
-        above = [(found[kinds[row]].high or found[kinds[row]].middle) - found[kinds[row]].middle for row in rows]
-        places = [row + (number - (len(ours) - 1) / 2) * width for row in rows]
+        estimates = [found[kinds[row]].estimate for row in rows]
+        below = [found[kinds[row]].estimate - (found[kinds[row]].low or found[kinds[row]].estimate) for row in rows]
+        above = [(found[kinds[row]].high or found[kinds[row]].estimate) - found[kinds[row]].estimate for row in rows]
         axis.barh(
-            places,
-            [middle - 1 for middle in middles],
+            [row + (number - (len(indices) - 1) / 2) * width for row in rows],
+            [estimate - 1 for estimate in estimates],
             height=0.9 * width,
             left=1,
             xerr=(below, above),
-            color=COLOURS[number % len(COLOURS)],
+            color=COLORS[number % len(COLORS)],
             error_kw={"lw": 1},
-            label=arms[at].name,
+            label=configurations[index].name,
         )
     axis.axvline(1, color="black", lw=1)
     axis.set_yticks(range(len(kinds)), kinds)
     axis.invert_yaxis()
-    axis.set_xlabel("speed, plain decoding = 1")
+    axis.set_xlabel("speed, baseline = 1")

@@ -1,4 +1,4 @@
-"""Comparisons: the order of turns, what is measured, the file, resuming, and the figures recomputed by hand."""
+"""Comparisons: the order of turns, what is measured, the file, resuming, and the figures computed again by hand."""
 
 from __future__ import annotations
 
@@ -12,11 +12,29 @@ from specli.decoding.calibration import CostCurve, measure_costs
 from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
 from specli.errors import JournalError, OptionError, PromptError
-from specli.evaluation.comparison import Arm, Measurement, Plan, by_turns, make_arms, measure, measurement_json
+from specli.evaluation.comparison import (
+    Configuration,
+    Measurement,
+    Plan,
+    by_turns,
+    make_configurations,
+    measure,
+    measurement_json,
+)
 from specli.evaluation.journal import Journal, read_journal
+from specli.evaluation.machine import model_facts, this_machine
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.settings import Settings, settings_from, settings_json
-from specli.evaluation.summary import OVERALL, bootstrap_mean_of_classes, bootstrap_median, summarise, verdict
+from specli.evaluation.summary import (
+    OVERALL,
+    Comparison,
+    bootstrap_mean_of_classes,
+    bootstrap_median,
+    facts_json,
+    same_models,
+    summarize,
+    verdict,
+)
 from specli.llama.model import LlamaModel
 from specli.llama.options import LoadOptions
 from specli.llama.text import Message
@@ -40,17 +58,18 @@ def settings(**changes) -> Settings:
     return Settings(**(values | changes))
 
 
-def test_arms():
-    arms = make_arms(["a", "b"], [0, 2], ["block", "token"], [0.0])
-    assert [arm.name for arm in arms] == [
-        "plain", "plain again", "a, length 2, block", "a, length 2, token", "b, length 2, block", "b, length 2, token"
+def test_configurations():
+    configurations = make_configurations(["a", "b"], [0, 2], ["block", "token"], [0.0])
+    assert [one.name for one in configurations] == [
+        "baseline", "baseline again",
+        "a, length 2, block", "a, length 2, token", "b, length 2, block", "b, length 2, token",
     ]  # fmt: skip
-    assert [arm.plain for arm in arms] == [True, *[False] * 5]
+    assert [one.is_baseline for one in configurations] == [True, *[False] * 5]
 
 
-def test_arms_take_turns_there_and_back():
+def test_configurations_take_turns_there_and_back():
     turns = list(settings(temperatures=(0.0,)).plan.turns())
-    assert [arm for _, arm, _ in turns[:9]] == [0, 1, 2, 0, 1, 2, 2, 1, 0]
+    assert [index for _, index, _ in turns[:9]] == [0, 1, 2, 0, 1, 2, 2, 1, 0]
     assert [turn for _, _, turn in turns[:9]] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert len(turns) == settings(temperatures=(0.0,)).plan.total == 27
     assert len(set(settings().plan.turns())) == settings().plan.total
@@ -63,13 +82,16 @@ def test_classes_take_turns():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"repeats": 0}, "--repeats is 0"),
-        ({"tokens": 1}, "--max-tokens is 1"),
-        ({"time_limit": -1.0}, "--time-limit is -1"),
+        ({"repeats": 0}, "`repeats` is 0"),
+        ({"tokens": 1}, "`tokens` is 1"),
+        ({"time_limit": -1.0}, "`time_limit` is -1"),
         ({"draft_lengths": (-1,)}, "nothing to compare"),
         ({"drafts": ()}, "nothing to compare"),
-        ({"verifications": ("blok",)}, "--verification is 'blok'"),
-        ({"temperatures": (-1.0,)}, "--temp is -1"),
+        ({"verifications": ("blok",)}, "`verification` is 'blok'"),
+        ({"temperatures": (-1.0,)}, "`temperature` is -1"),
+        ({"drafter": "none"}, "`drafter` is 'none'"),
+        ({"drafter": "model", "drafts": ("lookup",)}, "`drafter` is 'model'"),
+        ({"drafter": "lookup"}, "the draft model 'small' would not be used"),
     ],
 )
 def test_settings_that_cannot_be(changes, message):
@@ -78,8 +100,34 @@ def test_settings_that_cannot_be(changes, message):
 
 
 def test_settings_survive_a_file():
-    chosen = settings(sampling=SamplingOptions(logit_bias=((3, -1.0),)), draft_temperature=0.5, time_limit=3.0)
+    chosen = settings(
+        sampling=SamplingOptions(logit_bias=((3, -1.0),)), draft_temperature=0.5, time_limit=3.0, drafter="model"
+    )
     assert settings_from(json.loads(json.dumps(settings_json(chosen)))) == chosen
+
+
+def test_a_file_of_the_first_edition(measured, tmp_path):
+    chosen = settings()
+    content = settings_json(chosen)
+    del content["drafter"]
+    assert settings_from(json.loads(json.dumps(content))) == chosen
+    old = measurement_json(measured[1])
+    old["arm"] = old.pop("configuration")
+    file = tmp_path / "first.jsonl"
+    file.write_bytes(HEAD + json.dumps(old).encode() + b"\n")
+    assert read_journal(file) == ({}, [measured[1]])
+
+
+def test_the_models_of_a_file_are_compared_by_value(models):
+    facts = model_facts("tiny", models[0])
+    comparison = Comparison(settings(), this_machine(), (facts,), [])
+    header = facts_json(comparison)
+    assert same_models(header, comparison)
+    (renamed,) = header["models"]
+    renamed["spelled differently"] = renamed.pop("exact")
+    assert same_models(header, comparison)
+    renamed["bytes"] += 1
+    assert not same_models(header, comparison)
 
 
 @pytest.fixture(scope="module")
@@ -98,104 +146,105 @@ def measured(models) -> list[Measurement]:
 
 def test_all_that_was_planned_is_measured(measured):
     chosen = settings()
-    assert [one.key for one in measured] == [(p.name, arm, turn) for p, arm, turn in chosen.plan.turns()]
+    assert [one.key for one in measured] == [(p.name, index, turn) for p, index, turn in chosen.plan.turns()]
     for one in measured:
-        arm = chosen.arms[one.arm]
-        assert one.drafted == 0 or arm.draft == "small"
+        configuration = chosen.configurations[one.configuration]
+        assert one.drafted == 0 or configuration.draft == "small"
         assert one.turn == 0 or len(one.tokens) == 12
-        assert len(one.tested_at) <= arm.draft_length
+        assert len(one.tested_at) <= configuration.draft_length
         assert sum(one.tested_at) == one.tested
         assert sum(one.accepted_at) == one.accepted
         assert one.decode_seconds >= one.draft_seconds + one.verify_seconds > 0
-    greedy = {arm for arm, found in enumerate(chosen.arms) if found.temperature == 0}
+    greedy = {index for index, found in enumerate(chosen.configurations) if found.temperature == 0}
     by_turn: dict = {}
     for one in measured:
-        if one.arm in greedy:
+        if one.configuration in greedy:
             by_turn.setdefault((one.prompt, one.turn > 0), set()).add(tuple(one.tokens))
     assert all(len(texts) == 1 for texts in by_turn.values())  # the tiny model has no near-ties here
 
 
 def test_figures_can_be_recomputed_from_the_measurements(measured):
-    arms = settings().arms
-    figures = summarise(arms, measured)
-    assert {(one.kind, one.arm) for one in figures} == {
-        (kind, arm) for kind in ("x", "y", OVERALL) for arm in (1, 2, 4, 5)
+    figures = summarize(settings().configurations, measured)
+    assert {(one.kind, one.configuration) for one in figures} == {
+        (kind, index) for kind in ("x", "y", OVERALL) for index in (1, 2, 4, 5)
     }
-    chosen = next(one for one in figures if one.kind == "x" and one.arm == 4)
-    ours = [one for one in measured if one.kind == "x" and one.arm == 4 and one.turn > 0]
-    plain = [one for one in measured if one.kind == "x" and one.arm == 3 and one.turn > 0]
+    chosen = next(one for one in figures if one.kind == "x" and one.configuration == 4)
+    ours = [one for one in measured if one.kind == "x" and one.configuration == 4 and one.turn > 0]
+    baseline = [one for one in measured if one.kind == "x" and one.configuration == 3 and one.turn > 0]
     ratios = [
         (12 / one.decode_seconds) / (12 / other.decode_seconds)
         for one in ours
-        for other in plain
+        for other in baseline
         if (one.prompt, one.turn) == (other.prompt, other.turn)
     ]
     assert sorted(chosen.ratios) == pytest.approx(sorted(ratios))
-    assert chosen.speedup.middle == pytest.approx(median(ratios))
-    assert chosen.speedup.low <= chosen.speedup.middle <= chosen.speedup.high
+    assert chosen.speedup.estimate == pytest.approx(median(ratios))
+    assert chosen.speedup.low <= chosen.speedup.estimate <= chosen.speedup.high
     assert chosen.tokens_per_second == pytest.approx(median(12 / one.decode_seconds for one in ours))
     assert chosen.acceptance_rate == pytest.approx(sum(o.accepted for o in ours) / sum(o.tested for o in ours))
-    assert chosen.acceptance_by_place[0] == pytest.approx(
+    assert chosen.acceptance_by_position[0] == pytest.approx(
         sum(o.accepted_at[0] for o in ours) / sum(o.tested_at[0] for o in ours)
     )
     assert chosen.tokens_per_pass == pytest.approx(48 / sum(o.rounds for o in ours))
-    plain_token = sum(o.decode_seconds for o in plain) / 48
+    baseline_token = sum(o.decode_seconds for o in baseline) / 48
     assert chosen.round_cost == pytest.approx(
-        sum(o.decode_seconds for o in ours) / sum(o.rounds for o in ours) / plain_token
+        sum(o.decode_seconds for o in ours) / sum(o.rounds for o in ours) / baseline_token
     )
     assert chosen.draft_share == pytest.approx(sum(o.draft_seconds for o in ours) / sum(o.decode_seconds for o in ours))
     assert chosen.compared == 0
-    overall = next(one for one in figures if one.kind == OVERALL and one.arm == 4)
+    overall = next(one for one in figures if one.kind == OVERALL and one.configuration == 4)
     means = [
-        np.mean([np.log(ratio) for one in figures if one.kind == kind and one.arm == 4 for ratio in one.ratios])
+        np.mean(
+            [np.log(ratio) for one in figures if one.kind == kind and one.configuration == 4 for ratio in one.ratios]
+        )
         for kind in ("x", "y")
     ]
-    assert overall.speedup.middle == pytest.approx(np.exp(np.mean(means)))
+    assert overall.speedup.estimate == pytest.approx(np.exp(np.mean(means)))
     assert overall.speedup.low is None  # two classes are too few
-    greedy = next(one for one in figures if one.kind == OVERALL and one.arm == 1)
+    greedy = next(one for one in figures if one.kind == OVERALL and one.configuration == 1)
     assert (greedy.compared, greedy.differences) == (3, ())
 
 
-def made(prompt_name: str, arm: int, turn: int, seconds: float, tokens=(1, 2, 3, 4)) -> Measurement:
+def made(prompt_name: str, configuration: int, turn: int, seconds: float, tokens=(1, 2, 3, 4)) -> Measurement:
     kind = prompt_name.split("-")[0]
-    counted = (4, 4, 2, [2, 2], [1, 1]) if arm else (0, 0, 0, [], [])
+    counted = (4, 4, 2, [2, 2], [1, 1]) if configuration else (0, 0, 0, [], [])
     times = (0.1, 0.2, seconds, seconds / 4, seconds / 2)
-    return Measurement(prompt_name, kind, arm, turn, list(tokens), "length", 5, 2, *counted, *times)
+    return Measurement(prompt_name, kind, configuration, turn, list(tokens), "length", 5, 2, *counted, *times)
 
 
-ARMS = (Arm(None, 0, "", 0.0), Arm("small", 2, "block", 0.0))
+CONFIGURATIONS = (Configuration(None, 0, "", 0.0), Configuration("small", 2, "block", 0.0))
 
 
 def test_the_verdict_follows_the_intervals():
     speed = {"win": 2.0, "loss": 0.5}
     found = [
-        made(f"{kind}-{number}", arm, turn, 1.0 / (speed[kind] if arm else 1))
+        made(f"{kind}-{number}", index, turn, 1.0 / (speed[kind] if index else 1))
         for kind in speed
         for number in (1, 2, 3)
-        for arm in (0, 1)
+        for index in (0, 1)
         for turn in (0, 1, 2)
     ]
-    first, why = verdict(ARMS, summarise(ARMS, found))
+    first, why = verdict(CONFIGURATIONS, summarize(CONFIGURATIONS, found))
     assert "small, length 2, block" in first
-    assert "pays for win (2.00x)" in first
-    assert "does not pay for loss (0.50x)" in first
+    assert "it is faster for win (2.00x)" in first
+    assert "it is slower for loss (0.50x)" in first
     assert "a round yields 2.00 tokens (50 % of the tested draft tokens are accepted)" in why
 
 
 def test_texts_that_differ_are_named():
     found = [
-        made("x-1", arm, turn, 1.0, (1, 2, 9, 4) if arm and not turn else (1, 2, 3, 4))
-        for arm in (0, 1)
+        made("x-1", index, turn, 1.0, (1, 2, 9, 4) if index and not turn else (1, 2, 3, 4))
+        for index in (0, 1)
         for turn in (0, 1)
     ]
-    figures = summarise(ARMS, found)
-    assert [(one.prompt, one.place) for one in figures[-1].differences] == [("x-1", 2)]
+    figures = summarize(CONFIGURATIONS, found)
+    assert [(one.prompt, one.position) for one in figures[-1].differences] == [("x-1", 2)]
 
 
-def test_measurements_without_their_plain_turn_do_not_count():
+def test_measurements_without_their_baseline_do_not_count():
     found = [made("x-1", 0, 1, 1.0), made("x-1", 1, 1, 0.5), made("x-1", 1, 2, 0.1)]
-    assert summarise(ARMS, found)[-1].ratios == (2.0,)
-    assert summarise(ARMS, found[1:]) == []
+    assert summarize(CONFIGURATIONS, found)[-1].ratios == (2.0,)
+    assert summarize(CONFIGURATIONS, found[1:]) == []
 
 
 def test_bootstrap_intervals_hold_what_they_promise():
@@ -221,7 +270,7 @@ def test_overall_intervals_hold_what_they_promise():
 def test_overall_of_few_classes_has_no_interval():
     interval = bootstrap_mean_of_classes([[2.0], [0.5, 0.5]])
     assert (interval.low, interval.high) == (None, None)
-    assert interval.middle == pytest.approx(1.0)
+    assert interval.estimate == pytest.approx(1.0)
 
 
 def test_a_file_of_measurements(tmp_path, measured):
@@ -283,7 +332,7 @@ def test_time_limit_and_interrupt(models):
 
 def test_a_prompt_that_does_not_fit(models):
     target, draft = models
-    plan = Plan((prompt("x", 1, "a" * 600),), ARMS, 1, 12, 0)
+    plan = Plan((prompt("x", 1, "a" * 600),), CONFIGURATIONS, 1, 12, 0)
     with pytest.raises(PromptError, match=r"x-1 has 6\d\d tokens"):
         list(measure(Engine(target), {"small": draft}, plan, settings().reply))
 

@@ -1,4 +1,4 @@
-"""The audit of distributions: the values it tests, its false alarms, its power, and wrong rules it must find."""
+"""The audit of single tokens: the values it tests, its false alarms, its power, and wrong rules it must find."""
 
 from __future__ import annotations
 
@@ -9,29 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_exactness import bonus_from_the_wrong_row, end_at_the_first_failure, softmax_of_residual
-from tiny import write_tiny_model
 
 from specli.decoding.options import SamplingOptions
-from specli.decoding.sampling import Distribution, distribution
+from specli.decoding.sampling import Distribution
 from specli.decoding.verification import RULES
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
 from specli.errors import PromptError
 from specli.evaluation.distribution import (
-    REST,
     SIGNIFICANCE,
     interval_of,
-    joint_audit,
-    joint_probabilities,
     judge,
-    middle_variance,
+    midpoint_variance,
     sample_tokens,
     teacher_forced,
 )
 from specli.evaluation.prompts import Prompt
-from specli.evaluation.statistics import detectable_shift, detectable_variation, g_test, mean_test
-from specli.llama.model import LlamaModel
-from specli.llama.options import LoadOptions
+from specli.evaluation.statistics import detectable_shift, mean_test
 from specli.llama.text import Message
 
 PROMPTS = [
@@ -52,7 +46,7 @@ def distributions(draw, size=5):
 
 
 @given(distributions(), distributions())
-def test_intervals_tile_the_unit_and_their_middles_have_the_stated_moments(target, draft):
+def test_intervals_tile_the_unit_and_their_midpoints_have_the_stated_moments(target, draft):
     tokens = [token for token in range(5) if target.probability(token) > 0]
     intervals = {token: interval_of(target, draft, token) for token in tokens}
     ends = sorted(intervals.values())
@@ -60,11 +54,11 @@ def test_intervals_tile_the_unit_and_their_middles_have_the_stated_moments(targe
     assert ends[-1][1] == pytest.approx(1)
     for (_, high), (low, _) in pairwise(ends):
         assert high == pytest.approx(low)
-    middles = {token: (low + high) / 2 for token, (low, high) in intervals.items()}
-    mean = sum(target.probability(token) * middle for token, middle in middles.items())
-    square = sum(target.probability(token) * middle**2 for token, middle in middles.items())
+    midpoints = {token: (low + high) / 2 for token, (low, high) in intervals.items()}
+    mean = sum(target.probability(token) * midpoint for token, midpoint in midpoints.items())
+    square = sum(target.probability(token) * midpoint**2 for token, midpoint in midpoints.items())
     assert mean == pytest.approx(0.5)
-    assert square - mean**2 == pytest.approx(middle_variance(target), abs=1e-12)
+    assert square - mean**2 == pytest.approx(midpoint_variance(target), abs=1e-12)
     ratios = [draft.probability(token) / target.probability(token) for token in sorted(tokens, key=intervals.get)]
     assert ratios == pytest.approx(sorted(ratios))
 
@@ -81,35 +75,9 @@ def test_a_bias_of_the_stated_size_is_found_nine_times_in_ten():
         assert np.abs(biased - probs).sum() / 2 == pytest.approx(variation * tokens)
         edges = np.cumsum(probs, axis=1)
         chosen = (rng.random((tokens, 1)) > np.cumsum(biased, axis=1)).sum(axis=1).clip(max=5)
-        middles = (edges - probs / 2)[np.arange(tokens), chosen]
-        found += mean_test(middles, variances).p_value < significance
+        midpoints = (edges - probs / 2)[np.arange(tokens), chosen]
+        found += mean_test(midpoints, variances).p_value < significance
     assert 0.85 < found / runs < 0.95  # 0.9 expected, with a standard error of 0.015
-
-
-def test_the_bound_of_the_joint_test_holds_for_an_even_and_for_an_uneven_bias():
-    rng = np.random.default_rng(6)
-    probs = rng.dirichlet(np.ones(40))
-    total = 4000
-    variation = detectable_variation(total, 39, 0.001)
-    signs = np.where(np.arange(40) % 2, 1, -1)
-    spread = probs * signs
-    even = probs + spread * variation * 2 / np.abs(spread).sum()
-    assert 0.5 * np.abs(even - probs).sum() == pytest.approx(variation, rel=0.1)
-    even /= even.sum()
-    exact = dict(enumerate(probs))
-    alarms = sum(g_test(dict(enumerate(rng.multinomial(total, even))), exact).p_value < 0.001 for _ in range(100))
-    assert alarms >= 75  # 90 expected or more
-    assert sum(g_test(dict(enumerate(rng.multinomial(total, probs))), exact).p_value < 0.001 for _ in range(100)) <= 3
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pair")
-    load = LoadOptions(context=512, threads=1)
-    # The draft model is the target with flatter distributions: most of what it says is accepted.
-    files = [write_tiny_model(folder / f"{width}.gguf", seed=31, sharpness=width) for width in (3.0, 1.8)]
-    with Engine(*(LlamaModel(file, load) for file in files)) as engine:
-        yield engine
 
 
 @pytest.mark.parametrize("sampling", [FULL, FILTERED], ids=["full", "filtered"])
@@ -121,7 +89,7 @@ def test_right_rules_pass(engine, rule, sampling):
     assert not report.found
     assert (report.impossible, report.borderline) == (0, 0)
     assert report.tokens >= 3000
-    assert report.groups[0].place is None
+    assert report.groups[0].position is None
     assert sum(report.groups[0].counts) == report.tokens
     assert report.detectable < 0.06
 
@@ -138,6 +106,15 @@ def test_the_control_is_found(engine, sampling):
     assert report.found
     assert report.p_value < SIGNIFICANCE
     assert report.estimate > report.detectable
+
+
+@pytest.mark.parametrize("control", [False, True], ids=["right", "control"])
+def test_drafts_that_are_looked_up_without_a_draft_model(engine, control):
+    repetitive = SamplingOptions(temperature=1.0, top_k=2, top_p=1.0, min_p=0.0)
+    options = ReplyOptions(repetitive, draft_length=3, drafter="lookup", max_tokens=400, seed=1)
+    found = sample_tokens(Engine(engine.target), PROMPTS, options, 4000, control=control)
+    assert found.tested > 1000
+    assert judge(found).found == control
 
 
 @pytest.mark.parametrize(
@@ -167,7 +144,7 @@ def test_tokens_that_the_filters_exclude_are_a_fault(engine):
 def test_a_prompt_that_does_not_fit_is_no_endless_loop(engine):
     prompts = [Prompt("own", "own-1", (Message("user", "a" * 600),))]
     with pytest.raises(PromptError, match=r"own-1 has 6\d\d tokens"):
-        sample_tokens(engine, prompts, ReplyOptions(FULL), 10)
+        sample_tokens(engine, prompts, ReplyOptions(FULL, seed=1), 10)
 
 
 def test_teacher_forcing_gives_the_rows_of_single_passes(engine):
@@ -179,32 +156,3 @@ def test_teacher_forcing_gives_the_rows_of_single_passes(engine):
         engine.target.rewind(0)
         alone = engine.target.feed(tokens[:at], rows=1)[0]
         np.testing.assert_allclose(rows[at - 4], alone, atol=0.01)
-
-
-def test_joint_probabilities_add_up_and_agree_with_the_chain_rule(engine):
-    prompt = engine.conversation(PROMPTS[0].messages)
-    engine.target.rewind(0)
-    cells = joint_probabilities(engine.target, FULL, prompt, 2, 0.01)
-    assert sum(cells.values()) == pytest.approx(1.0)
-    assert cells[REST] < 0.9
-    (first, second), joint = next(item for item in cells.items() if len(item[0]) == 2)
-    engine.target.rewind(0)
-    chances = [
-        distribution(engine.target.feed(tokens[engine.target.n_past :], rows=1)[0], FULL).probability(token)
-        for tokens, token in ((prompt, first), ([*prompt, first], second))
-    ]
-    assert joint == pytest.approx(np.prod(chances), rel=1e-4)
-
-
-@pytest.mark.parametrize("rule", ["block", "coupled"])
-def test_joint_audit(engine, rule):
-    options = ReplyOptions(FULL, draft_length=3, verification=rule, seed=3)
-    report = joint_audit(engine, PROMPTS[0], options, 1500, depth=2)
-    assert report.test.p_value > 0.01
-    assert not report.found
-    assert report.cells > 20
-
-
-def test_joint_audit_finds_the_control(engine):
-    report = joint_audit(engine, PROMPTS[0], ReplyOptions(FULL, draft_length=3, seed=3), 4000, depth=2, control=True)
-    assert report.found

@@ -16,6 +16,7 @@ from specli.evaluation.identity import (
     TopTwo,
     compare_runs,
     identity_audit,
+    identity_lines,
     largest_noise,
 )
 from specli.evaluation.prompts import Prompt
@@ -33,7 +34,7 @@ def run(tokens, gaps=None):
     )
 
 
-def test_where_two_texts_part():
+def test_where_two_texts_diverge():
     assert compare_runs(run([1, 2, 3]), run([1, 2, 3])) is None
     assert compare_runs(run([1, 2, 3], [1, 2, 0.1]), run([1, 2, 4], [1, 2, 0.2])) == Difference(2, 3, 4, 0.1, 0.2)
     assert compare_runs(run([1, 2]), run([1, 2, 4], [1, 1, 0.2])) == Difference(2, None, 4, 0.0, 0.2)
@@ -49,6 +50,10 @@ def test_what_explains_a_difference(gap, exact, unexplained):
     report = IdentityReport((PromptIdentity("one", 9, difference), PromptIdentity("two", 9, None)), 0.2, exact)
     assert len(report.differences) == 1
     assert len(report.unexplained) == unexplained
+    first, which, last = identity_lines(report, lambda token: f"<{token}>")
+    assert first == "Texts at temperature 0: 2 prompts, 18 tokens"
+    assert which.startswith("  one: token 8 is '<1>' without and '<2>' with the draft; the two best logits are ")
+    assert last.startswith("Fault: 1 " if unexplained else "1 texts differ where two logits are nearly equal")
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["fast", "exact"])
@@ -60,7 +65,7 @@ def engine(request, tiny_file, tiny_draft_file):
 
 
 def test_right_rules_give_the_same_text(engine):
-    report = identity_audit(engine, PROMPTS, ReplyOptions(draft_length=3, max_tokens=60))
+    report = identity_audit(engine, PROMPTS, ReplyOptions(draft_length=3, max_tokens=60, seed=0))
     assert [prompt.prompt for prompt in report.prompts] == ["own-0", "own-1"]
     assert report.differences == report.unexplained == ()
     assert (report.noise == 0) == report.exact or not report.exact
@@ -73,5 +78,5 @@ def test_a_rule_that_keeps_what_it_should_reject_is_a_fault(engine, monkeypatch)
         return Verdict(len(draft_tokens), last.draw(rng))
 
     monkeypatch.setitem(RULES, "block", keep_all)
-    report = identity_audit(engine, PROMPTS, ReplyOptions(draft_length=3, max_tokens=60))
+    report = identity_audit(engine, PROMPTS, ReplyOptions(draft_length=3, max_tokens=60, seed=0))
     assert len(report.unexplained) == 2

@@ -41,11 +41,11 @@ def test_files_of_text_and_of_objects(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"prompt": ', "line 1 is no JSON object"),
+        ('{"prompt": ', "line 1 is not a JSON object"),
         ('{"prompt": 3}', 'line 1 has no text under "prompt"'),
         ('{"prompt": " "}', 'line 1 has no text under "prompt"'),
         ('{"question": "x"}', 'line 1 has no text under "prompt"'),
-        ('{"prompt": "x", "class": 4}', "another key that is not text"),
+        ('{"prompt": "x", "class": 4}', "a value that should be text"),
         ('{"messages": []}', "line 1 has no text"),
         ('{"messages": "x"}', "line 1 has no text"),
         ('{"messages": [3]}', "line 1 has no text"),

@@ -14,7 +14,7 @@ from specli.evaluation.tuning import (
     LENGTHS,
     ClassTuning,
     Tuning,
-    acceptance_by_place,
+    acceptance_by_position,
     expected_tokens,
     explain,
     predict,
@@ -32,9 +32,9 @@ def counted(accepted: list[int], tested: list[int], **times) -> Metrics:
     return metrics
 
 
-def test_acceptance_by_place():
+def test_acceptance_by_position():
     metrics = counted([8, 3, 1], [10, 8, 3])
-    assert acceptance_by_place(metrics, 4) == pytest.approx([0.8, 3 / 8, 13 / 23, 13 / 23])
+    assert acceptance_by_position(metrics, 4) == pytest.approx([0.8, 3 / 8, 13 / 23, 13 / 23])
 
 
 def test_expected_tokens():
@@ -45,11 +45,11 @@ def test_expected_tokens():
 
 def test_a_prediction_by_hand():
     curve = CostCurve(32, {1: 1.0, 2: 1.2, 3: 1.4, 4: 1.6, 5: 1.8, 6: 2.0, 8: 2.4, 12: 3.2}, 0.1)
-    plain = Metrics(generated=10, rounds=10, decode_seconds=10.0, verify_seconds=10.0)
+    baseline = Metrics(generated=10, rounds=10, decode_seconds=10.0, verify_seconds=10.0)
     # Ten rounds of eight draft tokens; nine rows cost what the curve says, 2.6.
     drafted = counted([10] * 8, [10] * 8, rounds=10, drafted=80, decode_seconds=34.0, draft_seconds=8.0,
                       verify_seconds=26.0)  # fmt: skip
-    found = predict(curve, plain, drafted)
+    found = predict(curve, baseline, drafted)
     assert found[8] == pytest.approx(9 / 3.4)
     assert found[1] == pytest.approx(2 / 1.3)
 
@@ -57,16 +57,16 @@ def test_a_prediction_by_hand():
 @pytest.mark.parametrize(
     ("five", "draft", "rate", "best", "words"),
     [
-        (3.9, 0.7, 0.8, 0, ["limited by computing", "is dear", "which is high", "No fixed draft length pays"]),
-        (1.4, 0.1, 0.6, 4, ["limited by memory", "cheap enough", "which is fair", "Drafts of 4 tokens"]),
+        (3.9, 0.7, 0.8, 0, ["compute-bound", "is expensive", "which is high", "No fixed draft length is faster"]),
+        (1.4, 0.1, 0.6, 4, ["memory-bound", "cheap enough", "which is fair", "best fixed draft length is 4"]),
     ],
 )
 def test_the_explanation(five, draft, rate, best, words):
     one = ClassTuning("x", 10.0, rate, dict.fromkeys(LENGTHS, 1.5), best, 1.5, 1.5)
-    tuning = Tuning((one,), draft, {1: 1.0, 5: five}, 0.2, dict.fromkeys(LENGTHS, 1.5), best)
+    tuning = Tuning((one,), draft, {1: 1.0, 5: five}, 0.2, dict.fromkeys(LENGTHS, 1.5), best, seed=0)
     text = " ".join(explain(tuning))
     assert all(word in text for word in words)
-    assert "20 % of the time is neither" in text
+    assert "20 % of the time is spent neither" in text
 
 
 def test_a_tiny_pair(tiny_file, tiny_draft_file, home):
@@ -74,10 +74,11 @@ def test_a_tiny_pair(tiny_file, tiny_draft_file, home):
     prompts = [Prompt(kind, f"{kind}-1", (Message("user", text),)) for kind, text in (("x", "abc"), ("y", "hello"))]
     shown = []
     with Engine(LlamaModel(tiny_file, load), LlamaModel(tiny_draft_file, load)) as engine:
-        options = ReplyOptions(SamplingOptions(temperature=0.0))
+        options = ReplyOptions(SamplingOptions(temperature=0.0), seed=4)
         found = tune(engine, prompts, options, 24, progress=lambda *at: shown.append(at))
         assert tune(engine, prompts, options, 24, interrupted=lambda: True) is None
     assert [one.kind for one in found.classes] == ["x", "y"]
+    assert found.seed == 4
     assert set(found.predicted) == set(LENGTHS)
     assert all(one.measured > 0 and one.automatic > 0 for one in found.classes)
     assert shown == [(at, 8) for at in range(8)]

@@ -21,8 +21,10 @@ def audit(specli, tmp_path):
 def test_nothing_is_found(audit):
     result = audit(*FULL)
     assert result.code == 0
+    assert ", seed 0" in result.out
     assert "No bias found: p = " in result.out
-    assert "No difference: with and without the draft" in result.out
+    assert "Minimum detectable effect (90 % power): " in result.out
+    assert "No difference: with and without the draft, " in result.out
     assert result.err == ""
 
 
@@ -33,7 +35,7 @@ def test_json(audit):
     assert (found["kind"], found["version"], found["found"], found["control"]) == ("audit", 1, False, False)
     assert found["settings"]["verification"] == "coupled"
     assert found["distribution"]["tokens"] >= 800
-    assert found["distribution"]["groups"][0]["place"] is None
+    assert found["distribution"]["groups"][0]["position"] is None
     assert found["identity"]["differences"] == 0
     assert found["joint"] is None
 
@@ -46,16 +48,16 @@ def test_the_control_is_found(audit):
 
 
 def test_joint(audit):
-    result = audit(*FULL, "--joint", "--samples", "600")
+    result = audit(*FULL, "--test", "joint", "--samples", "600")
     assert result.code == 0
     assert "the first 3 tokens of 600 replies to own-1" in result.out
     assert "exact mode" in result.out
-    assert audit(*FULL, "--joint", "--samples", "3000", "--control").code == 3
+    assert audit(*FULL, "--test", "joint", "--samples", "3000", "--control").code == 3
 
 
 def test_parts(audit):
-    assert "Identical texts" not in audit("--part", "distribution").out
-    assert "Probabilities" not in audit("--part", "identity").out
+    assert "Texts at temperature 0" not in audit("--test", "distribution").out
+    assert "Probabilities" not in audit("--test", "identity").out
     assert "Probabilities" not in audit("--temp", "0").out
 
 
@@ -63,7 +65,7 @@ def test_parts(audit):
 def test_a_picture(audit, tmp_path, ending):
     pytest.importorskip("matplotlib")
     file = tmp_path / f"audit.{ending}"
-    assert audit("--part", "distribution", "--plot", str(file)).code == 0
+    assert audit("--test", "distribution", "--plot", str(file)).code == 0
     assert file.stat().st_size > 5000
     assert [path.name for path in tmp_path.glob("*audit*")] == [file.name]
 
@@ -80,16 +82,16 @@ def test_a_picture_without_matplotlib(audit, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["--samples", "0"], "--samples is 0"),
-        (["-md", "none"], "without drafts"),
+        (["-md", "none", "--drafter", "model"], "there is no draft model for tiny"),
         (["--draft-length", "0"], "without drafts"),
         (["--temp", "0", "--control"], "--temp is 0"),
-        (["--temp", "0", "--joint"], "--temp is 0"),
+        (["--temp", "0", "--test", "joint"], "--temp is 0"),
         (["--control", "--verification", "match"], "--control has a rule of its own"),
-        (["--control", "--part", "identity"], "--control is about probabilities"),
+        (["--control", "--test", "identity"], "--control is about probabilities"),
         (["--plot", "x.pdf"], "must end in .png or .svg"),
         (["--plot", "/nowhere/x.png"], "folder cannot be written to"),
-        (["--plot", "x.png", "--joint"], "left out here"),
-        (["--part", "half"], "half"),
+        (["--plot", "x.png", "--test", "joint"], "left out here"),
+        (["--test", "half"], "half"),
         (["--prompts", "builtin:poem"], "no class 'poem'"),
         (["--draft-temp", "-1"], "--draft-temp is -1"),
     ],

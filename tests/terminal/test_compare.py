@@ -34,8 +34,9 @@ def test_the_report(compare):
     assert result.code == 0
     assert "target tiny: " in result.out
     assert "Temperature 0: tiny-draft, length 2, block" in result.out
-    assert "Temperature 1: plain again" in result.out
+    assert "Temperature 1: baseline again" in result.out
     assert "overall" in result.out
+    assert ", seed 0; " in result.out
     assert "3 of 3" in result.out
     assert "Why: a round yields" in result.out
     assert result.err == ""
@@ -45,19 +46,19 @@ def test_json_holds_every_measurement(compare):
     found = compare("--draft-length", "2,3", "--temp", "0", "--json").json
     assert (found["kind"], found["version"], found["complete"]) == ("comparison", 1, True)
     assert len(found["measurements"]) == 3 * 3 * 3
-    assert [arm["name"] for arm in found["arms"]] == [
-        "plain",
+    assert [one["name"] for one in found["configurations"]] == [
+        "baseline",
         "tiny-draft, length 2, block",
         "tiny-draft, length 3, block",
     ]
     assert {one["kind"] for one in found["figures"]} == {"x", "y", "overall"}
     timed = [one for one in found["measurements"] if one["turn"] > 0]
-    pairs = {(one["prompt"], one["turn"]): one for one in timed if one["arm"] == 0}
+    pairs = {(one["prompt"], one["turn"]): one for one in timed if one["configuration"] == 0}
     for figures in found["figures"]:
         ratios = [
             pairs[one["prompt"], one["turn"]]["decode_seconds"] / one["decode_seconds"]
             for one in timed
-            if one["arm"] == figures["arm"] and figures["kind"] in (one["kind"], "overall")
+            if one["configuration"] == figures["configuration"] and figures["kind"] in (one["kind"], "overall")
         ]
         assert figures["ratios"] == pytest.approx(ratios)
 
@@ -70,16 +71,16 @@ def test_several_drafts(compare, tiny_file):
 
 def test_looking_up_is_compared_like_a_draft_model(compare):
     found = compare("-md", "none", "-md", "tiny-draft", "--temp", "0", "--draft-length", "auto,3", "--json").json
-    assert [arm["name"] for arm in found["arms"]] == [
-        "plain",
+    assert [one["name"] for one in found["configurations"]] == [
+        "baseline",
         "lookup, auto, block",
         "lookup, length 3, block",
         "tiny-draft, auto, block",
         "tiny-draft, length 3, block",
     ]
     assert [model["name"] for model in found["models"]] == ["tiny", "tiny-draft"]
-    by_arm = {arm: [one for one in found["measurements"] if one["arm"] == arm] for arm in range(5)}
-    assert all(one["drafted"] for one in by_arm[4] if one["turn"])
+    last = [one for one in found["measurements"] if one["configuration"] == 4]
+    assert all(one["drafted"] for one in last if one["turn"])
     texts = {(one["prompt"], tuple(one["tokens"])) for one in found["measurements"] if one["turn"]}
     assert len(texts) == len({one["prompt"] for one in found["measurements"]}) == 3
 
@@ -100,10 +101,10 @@ def test_a_killed_comparison_is_continued(tiny_home, prompts, tmp_path, compare)
     before = cut.read_bytes().count(b"\n")
     assert 20 <= before < 400
     assert compare(*settings, "-o", str(whole)).code == 0
-    resumed = compare("--resume", str(cut), "--json")
+    resumed = compare("-o", str(cut), "--resume", "--json")
     assert resumed.code == 0
     measured = [
-        [(one["prompt"], one["arm"], one["turn"], one["tokens"]) for one in map(json.loads, lines[1:])]
+        [(one["prompt"], one["configuration"], one["turn"], one["tokens"]) for one in map(json.loads, lines[1:])]
         for lines in (path.read_text().splitlines() for path in (whole, cut))
     ]
     assert len(resumed.json["measurements"]) == len(measured[0]) == 3 * 6 * 41
@@ -118,13 +119,13 @@ def test_resuming_with_another_model_is_refused(compare, tmp_path, tiny_home, ti
     changed = json.loads(header)
     changed["models"][0]["bytes"] += 1
     file.write_text("\n".join([json.dumps(changed), *rest]) + "\n")
-    result = compare("--resume", str(file))
+    result = compare("-o", str(file), "--resume")
     assert result.code == 1
     assert "not those that" in result.err
 
 
 def test_interrupting_keeps_and_prints_what_was_measured(compare, monkeypatch, tmp_path):
-    import specli.terminal.commands.compare as module
+    import specli.terminal.commands.comparing as module
 
     real = module.measure
 
@@ -140,7 +141,7 @@ def test_interrupting_keeps_and_prints_what_was_measured(compare, monkeypatch, t
     assert result.code == 130
     assert "overall" in result.out
     assert "interrupted after 13 of 27 measurements" in result.err
-    assert f"Go on with --resume {file}" in result.err
+    assert f"Continue with -o {file} --resume" in result.err
     assert len(file.read_text().splitlines()) == 14
 
 
@@ -183,7 +184,7 @@ def test_a_picture(compare, tmp_path, ending):
         (["--draft-length", "-3"], 2, "nothing to compare"),
         (["-md", "nobody"], 1, "nobody"),
         (["--plot", "x.pdf"], 2, "must end in .png or .svg"),
-        (["--resume", "/nowhere.jsonl"], 1, "cannot read /nowhere.jsonl"),
+        (["-o", "/nowhere.jsonl", "--resume"], 1, "cannot read /nowhere.jsonl"),
         (["-o", "/nowhere/x.jsonl"], 1, "cannot write /nowhere/x.jsonl"),
         (["-c", "8", "-n", "300"], 1, "do not fit in a context"),
     ],

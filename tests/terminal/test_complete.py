@@ -121,14 +121,14 @@ def test_a_reply_that_fills_the_context(specli):
     assert found.json["finish_reason"] == "context"
     assert found.code == 0
     assert "context of 256 tokens is full" in found.err
-    assert "-c 512" in found.err
+    assert "A larger --context holds more, for instance 512." in found.err
 
 
 def test_a_prompt_that_does_not_fit(specli):
     found = specli("complete", "a" * 300, "-c", "256", "--json")
-    assert (found.code, found.json["finish_reason"], found.json["text"]) == (1, "context", "")
+    assert (found.code, found.out) == (1, "")
     assert "does not fit in a context of 256" in found.err
-    assert "Hint: A larger context" in found.err
+    assert "Hint: A larger --context" in found.err
 
 
 def test_logit_bias(specli):
@@ -205,7 +205,7 @@ def test_a_target_without_a_known_draft_is_told(specli, tmp_path, tiny_file):
 
 
 def test_gpu_layers_without_a_gpu_backend(specli, monkeypatch):
-    monkeypatch.setattr("specli.terminal.commands.models.has_gpu_backend", lambda: False)
+    monkeypatch.setattr("specli.llama.model.has_gpu_backend", lambda: False)
     for flag in ("--gpu-layers", "--draft-gpu-layers"):
         result = specli("complete", "abc", "-n", "2", flag, "3")
         assert result.code == 0
@@ -244,11 +244,11 @@ def test_automatic_drafts_are_reproducible_with_a_seed(specli):
         (["-t", "100000"], "--threads is 100000, but must be between 1 and 512"),
         (["-c", "99999999999"], "must be between 1 and 2147483647"),
         (["--top-k", "99999999999999999999999"], "must be between 0 and 2147483647"),
-        (["--draft-length", "100000"], "must be 'auto', or between 0 and 64"),
+        (["--draft-length", "100000"], "--draft-length is 100000, but must be between 0 and 64"),
         (["--draft-length", "x"], "must be 'auto', or a whole number"),
         (["--logit-bias", "9999999=1"], "the model's are 0 to 39"),
         (["--stop", ""], "--stop is empty"),
-        (["-n", "0"], "must be 1 or more, or -1"),
+        (["-n", "0"], "--max-tokens is 0, but must be 1 or more"),
     ],
 )
 def test_numbers_that_are_too_large_or_mean_nothing(specli, arguments, message):

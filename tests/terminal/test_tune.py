@@ -15,7 +15,7 @@ def tune(specli, tmp_path):
 def test_the_report(tune):
     result = tune()
     assert result.code == 0
-    assert "predicted speedup by draft length" in result.out
+    assert "seed 0: predicted speedup by draft length" in result.out
     assert "A draft token costs" in result.out
     assert "With llama.cpp: llama-server -m " in result.out
     assert result.err == ""
@@ -25,6 +25,7 @@ def test_json(tune):
     found = tune("--json").json
     assert (found["kind"], found["version"], found["model"]) == ("tuning", 1, "tiny")
     assert set(found["predicted"]) == {"1", "2", "3", "4", "6", "8"}
+    assert found["seed"] == 0
     assert found["classes"][0]["kind"] == "own"
 
 

@@ -14,7 +14,7 @@ from specli.errors import Interrupted, OptionError, PromptError
 from specli.llama.options import LoadOptions
 from specli.terminal import console, options
 from specli.terminal.command import command
-from specli.terminal.commands.models import choose_pair
+from specli.terminal.commands.models import choose_pair_for
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.options import ModelOptions, OutputOptions
 from specli.terminal.ready import calibrate, load_engine, warn_about_gpu
@@ -59,7 +59,7 @@ def complete(
         reply = replace(reply, draft_length=0)
     text = read_prompt(prompt, prompt_file)
     warn_about_gpu(load)
-    pair = choose_pair(models.model, models.draft_for(reply))
+    pair = choose_pair_for(models, reply)
 
     with Interrupts() as interrupted, load_engine(pair, load, interrupted) as engine:
         if pair.draft_unknown:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specli.errors import PairError
+from specli.engine.options import ReplyOptions
+from specli.errors import OptionError, PairError
 from specli.models import files
-from specli.models.pair import Pair, find_pair
+from specli.models.pair import NO_DRAFT, Pair, find_pair
 from specli.models.registry import ModelEntry, Registry, load_registry, user_registry_path
 from specli.terminal import console
 from specli.terminal.command import command
-from specli.terminal.options import OutputOptions
+from specli.terminal.options import ModelOptions, OutputOptions
 
 if TYPE_CHECKING:
     from specli.llama.pairing import PairReport
@@ -30,6 +31,21 @@ def choose_pair(model: str | None, draft_model: str | None) -> Pair:
         SpecliError: a model is unknown or cannot be fetched.
     """
     return find_pair(model, draft_model, model_path)
+
+
+def choose_pair_for(models: ModelOptions, reply: ReplyOptions) -> Pair:
+    """Find the pair for replies with these options; without a draft model where they need none.
+
+    Raises:
+        SpecliError: a model is unknown or cannot be fetched, or there is no draft model to draft with.
+    """
+    needless = reply.draft_length == 0 or reply.drafter == "lookup"
+    pair = choose_pair(models.model, NO_DRAFT if needless else models.draft_model)
+    if reply.drafter == "model" and reply.draft_length != 0 and pair.draft is None:
+        raise OptionError(
+            f"`drafter` is 'model', but there is no draft model for {pair.target_name}.", "-md MODEL names one."
+        )
+    return pair
 
 
 def model_path(entry: ModelEntry) -> Path:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specli.engine.options import ReplyOptions
 from specli.errors import Interrupted, OptionError
-from specli.evaluation.prompts import load_prompts
-from specli.evaluation.tuning import LENGTHS, Tuning, explain, tune
 from specli.llama.options import LoadOptions
 from specli.models.pair import Pair
 from specli.terminal import console, options
@@ -18,6 +16,9 @@ from specli.terminal.commands.models import choose_pair
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.options import ModelOptions, OutputOptions, seeded
 from specli.terminal.ready import load_engine, warn_about_gpu
+
+if TYPE_CHECKING:
+    from specli.evaluation.tuning import Tuning
 
 
 @command(without={"draft_length", "drafter", "draft_temperature", "stop", "ignore_eos", "logit_bias"})
@@ -35,12 +36,15 @@ def tune_pair(
     Example:
         specli tune -m big.gguf -md small.gguf
     """
+    from specli.evaluation.prompts import load_prompts, one_of_each_kind
+    from specli.evaluation.tuning import tune
+
     reply = seeded(reply)
     if reply.max_tokens is None or reply.max_tokens < 16:
         raise OptionError(
             f"`max_tokens` is {reply.max_tokens or -1}, but must be 16 or more to tell anything.", "64 is the default."
         )
-    wanted = list({prompt.kind: prompt for prompt in reversed(load_prompts(prompts))}.values())[::-1]
+    wanted = one_of_each_kind(load_prompts(prompts))
     warn_about_gpu(load)
     pair = choose_pair(models.model, models.draft_model)
     if pair.draft is None:
@@ -68,6 +72,8 @@ def server_flags(pair: Pair, found: Tuning, threads: int) -> str:
 
 def tuning_json(found: Tuning, pair: Pair, server: str) -> dict[str, Any]:
     """Return what `--json` prints."""
+    from specli.evaluation.tuning import explain
+
     return {
         "kind": "tuning",
         "version": 1,
@@ -81,11 +87,15 @@ def tuning_json(found: Tuning, pair: Pair, server: str) -> dict[str, Any]:
 
 
 def _print(found: Tuning, pair: Pair, server: str) -> None:
-    console.print_line(f"{pair.target_name} with {pair.draft_name}: predicted speedup by draft length")
+    from specli.evaluation.tuning import LENGTHS, explain
+
+    console.print_line(
+        f"{pair.target_name} with {pair.draft_name}, seed {found.seed}: predicted speedup by draft length"
+    )
     rows = [
         (
             one.kind,
-            f"{one.plain_tokens_per_second:.1f}",
+            f"{one.baseline_tokens_per_second:.1f}",
             f"{100 * one.acceptance_rate:.0f} %",
             *(f"{one.predicted[length]:.2f}" for length in LENGTHS),
             str(one.best_length),
@@ -94,9 +104,14 @@ def _print(found: Tuning, pair: Pair, server: str) -> None:
         )
         for one in found.classes
     ]
-    columns = [("prompts", False), ("plain/s", True), ("accepted", True), *((str(length), True) for length in LENGTHS)]
+    columns = [
+        ("prompts", False),
+        ("baseline/s", True),
+        ("accepted", True),
+        *((str(length), True) for length in LENGTHS),
+    ]
     console.print_table([*columns, ("best", True), ("measured", True), ("auto", True)], rows)
     for line in explain(found):
         console.print_line(line)
-    console.print_line("What passes cost and how often drafts were accepted is kept; automatic drafts start from it.")
+    console.print_line("The measured costs and acceptance rates are saved; automatic draft length starts from them.")
     console.print_line(f"With llama.cpp: {server}")
