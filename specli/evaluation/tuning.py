@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean, median
 
-from specli.decoding.calibration import CostCurve
+from specli.decoding.costs import PassCosts
 from specli.decoding.metrics import Metrics
 from specli.engine.engine import Engine
 from specli.engine.reply import Reply, ReplyOptions
@@ -71,7 +71,7 @@ def expected_tokens(chances: Sequence[float]) -> float:
     return total
 
 
-def predict(curve: CostCurve, plain: Metrics, drafted: Metrics) -> dict[int, float]:
+def predict(curve: PassCosts, plain: Metrics, drafted: Metrics) -> dict[int, float]:
     """Return the speedup of each of `LENGTHS`, from one plain reply and one with drafts of `_LONGEST` tokens.
 
     The curve says how a pass grows with its rows; the replies say what one and nine rows really took.
@@ -81,23 +81,13 @@ def predict(curve: CostCurve, plain: Metrics, drafted: Metrics) -> dict[int, flo
     draft = drafted.draft_seconds / max(1, drafted.drafted)
     rest = drafted.other_seconds / drafted.rounds
     short = plain.verify_seconds / plain.rounds / curve.target[1]
-    long = drafted.verify_seconds / drafted.rounds / _cost(curve, _LONGEST + 1)
+    long = drafted.verify_seconds / drafted.rounds / curve.seconds(_LONGEST + 1)
     found = {}
     for length in LENGTHS:
         share = length / _LONGEST
-        seconds = length * draft + _cost(curve, length + 1) * (short * (1 - share) + long * share) + rest
+        seconds = length * draft + curve.seconds(length + 1) * (short * (1 - share) + long * share) + rest
         found[length] = expected_tokens(chances[:length]) * token / seconds
     return found
-
-
-def _cost(curve: CostCurve, rows: int) -> float:
-    """Return the seconds of a pass, in proportion between the measured sizes around it."""
-    if rows in curve.target:
-        return curve.target[rows]
-    below = max(size for size in curve.target if size < rows)
-    above = min(size for size in curve.target if size > rows)
-    share = (rows - below) / (above - below)
-    return curve.target[below] * (1 - share) + curve.target[above] * share
 
 
 def tune(
@@ -119,7 +109,7 @@ def tune(
         progress: called with how many replies are done, and how many there are.
         interrupted: asked between tokens; True ends and returns None.
     """
-    curves: list[CostCurve] = []
+    curves: list[PassCosts] = []
     classes: list[ClassTuning] = []
     other = total = 0.0
     done = 0

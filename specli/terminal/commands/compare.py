@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from specli.decoding.calibration import CostCurve, measure_costs
+from specli.decoding.costs import PassCosts, measure_costs
 from specli.engine.engine import Engine, load_models
 from specli.errors import CheckFailedError, Interrupted, JournalError, OptionError
 from specli.evaluation.comparison import LOOKUP, Measurement, measure
@@ -287,7 +287,7 @@ def _show_curves(
 ) -> None:
     text = [token for prompt in settings.prompts[:4] for token in engine.conversation(prompt.messages)]
     text = (text * (_CURVE_CONTEXT // len(text) + 1))[:_CURVE_CONTEXT]
-    curves: dict[str, CostCurve] = {}
+    curves: dict[str, PassCosts] = {}
     candidates: dict[str, LlamaModel | None] = {**drafts} or {"none": None}
     for name, draft in candidates.items():
         with console.counting(f"Passes of {settings.target} and {name}") as progress:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specli import __version__
-from specli.decoding.calibration import ROWS, CostCurve
+from specli.decoding.costs import ROWS, PassCosts
 from specli.evaluation.comparison import Arm, Measurement, measurement_json
 from specli.evaluation.journal import KIND, VERSION
 from specli.evaluation.machine import Machine, ModelFacts
@@ -140,12 +140,12 @@ def _row(figures: Figures, *, greedy: bool) -> tuple[str, ...]:
     return (*row, f"{same} of {figures.compared}") if greedy else row
 
 
-def break_evens(curve: CostCurve) -> dict[int, float | None]:
+def break_evens(curve: PassCosts) -> dict[int, float | None]:
     """Return the acceptance from which drafts pay, by draft length."""
     return {rows - 1: curve.break_even(rows - 1) for rows in ROWS if rows > 1}
 
 
-def print_curve(name: str, curve: CostCurve) -> None:
+def print_curve(name: str, curve: PassCosts) -> None:
     """Print what passes cost, as a table with bars."""
     console.print_line("")
     console.print_line(f"One pass of the target after {curve.context} tokens, and from which acceptance drafts pay:")
