@@ -52,13 +52,9 @@ class PassCosts:
         return seconds
 
     def observe(self, rows: int, seconds: float, drafted: float, draft_seconds: float) -> tuple[float, float]:
-        """Learn from a round; return the seconds of the target's pass and of drafting to reckon with.
+        """Learn that a target pass took `seconds`, and drafting so many tokens `draft_seconds`.
 
-        Args:
-            rows: of the target pass.
-            seconds: what it took.
-            drafted: what the draft model did, in draft tokens.
-            draft_seconds: what that took.
+        Returns the seconds of both to reckon with: without learning, those that were measured.
         """
         if not self._learns:
             return self.seconds(rows), drafted * self.draft_seconds
@@ -81,12 +77,9 @@ class PassCosts:
         needed = (draft_length * self.draft + self.target[draft_length + 1]) / self.target[1]
         if needed > draft_length + 1:
             return None
-        low, high = 0.0, 1.0
-        for _ in range(40):
-            middle = (low + high) / 2
-            enough = sum(middle**position for position in range(draft_length + 1)) >= needed
-            low, high = (low, middle) if enough else (middle, high)
-        return high
+        rates = np.linspace(0.0, 1.0, 10_001)
+        tokens = np.sum([rates**position for position in range(draft_length + 1)], axis=0)
+        return float(np.interp(needed, tokens, rates))
 
 
 def _step(ratio: float) -> float:
@@ -109,7 +102,7 @@ def measure_costs(
     A size that looks too expensive is measured again: one pass that was held up would rule out drafts of that length.
 
     Args:
-        target: its cache is emptied, before and after.
+        target: its cache is replaced by the context.
         draft: the draft model, if there is one; likewise.
         text: token ids; the last max(rows) are what passes are measured on, those before them the context.
         rows: numbers of rows to measure, in order; one that stands there twice is measured twice as often.
@@ -119,10 +112,10 @@ def measure_costs(
         interrupted: asked between passes; True ends and returns None.
     """
     context = len(text) - max(rows)
-    models = [model for model in (target, draft) if model is not None]
-    for model in models:
-        model.rewind(0)
-        model.feed(text[:context], rows=0)
+    for model in (target, draft):
+        if model is not None:
+            model.rewind(0)
+            model.feed(text[:context], rows=0)
     taken: dict[int, list[float]] = {size: [] for size in rows}
     drafting: list[float] = []
     started = perf_counter()
@@ -141,8 +134,6 @@ def measure_costs(
             if interrupted():
                 return None
             taken[size].append(_time_pass(target, text[context:], size))
-    for model in models:
-        model.rewind(0)
     return PassCosts(context, _typical(taken), median(drafting[len(rows) :] or drafting) if drafting else None)
 
 

@@ -114,11 +114,11 @@ class DraftPlan:
 
     def wants_token(self, confidence: float) -> bool:
         """Whether to draw a token from the distribution, whose largest probability is `confidence`."""
-        rounds, before, length = self._estimates.rounds, self._prefix, len(self.kinds)
+        known, before, length = self._estimates, self._prefix, len(self.kinds)
         self.kinds.append(bisect_right(_CONFIDENCES, confidence))
-        self._prefix *= self._estimates.acceptance[self.kinds[-1]]
-        seconds = rounds[length + 1] - rounds[length]  # the draft token's are spent
-        if self._prefix - self._estimates.rate * seconds + self.worth() > 0:
+        self._prefix *= known.acceptance[self.kinds[-1]]
+        row = known.rounds[length + 1] - known.rounds[length]  # what the token's pass took is spent
+        if self._prefix - known.rate * row + self.worth() > 0:
             return True
         self.kinds.pop()
         self._prefix = before
@@ -170,15 +170,13 @@ class Schedule:
 
         Args:
             limit: how many tokens its draft may have.
-            backlog: how many tokens the draft model must catch up with before it can draft.
-            match_length: how many tokens before the draft have occurred before in the same order; 0 without a lookup.
+            backlog: how many tokens the draft model must read before it can draft.
+            match_length: how many tokens before the draft have occurred before in this order; 0 without a lookup.
         """
         if self._rounds >= _REFRESH:
             self._estimates = self._estimate()
         known, catch_up = self._estimates, CATCH_UP * backlog
-        longest = 0
-        if self.expects_drafts:
-            longest = self._affordable(known.model_rounds, min(limit, self._limit), catch_up)
+        longest = self._affordable(known.model_rounds, min(limit, self._limit), catch_up) if self.expects_drafts else 0
         plan = DraftPlan(known, longest, catch_up)
         if match_length:
             kind = _FIRST_MATCH + bisect_right(_MATCHES, match_length)

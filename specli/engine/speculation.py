@@ -91,6 +91,9 @@ class Speculation:
                 costs = measure_costs(target, draft, text, rows=rows, repeats=2, seconds=0.7, progress=progress)
                 assert costs is not None
                 save_costs(pair, costs)
+                for model in (target, draft):
+                    if model is not None:
+                        model.rewind(0)
             self._costs[pair] = costs
         return self._costs[pair]
 

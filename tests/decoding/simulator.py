@@ -79,9 +79,9 @@ def realized(probabilities: list[tuple[float, float]], seed: int) -> Trace:
 
 @cache
 def repetitive_traces() -> dict[str, Trace]:
-    """Synthetic replies to a prompt that they repeat: all over with small changes, now and then, or never."""
+    """Synthetic replies to a prompt that they repeat: all over with small changes, now and then, or never; two each."""
     kinds = {"edit": (0.2, 50), "quotes": (0.03, 25), "new text": (0.0, 1)}
-    return {name: _repetitive(seed, *kind) for seed, (name, kind) in enumerate(kinds.items())}
+    return {f"{name}-{seed}": _repetitive(seed, *kind) for name, kind in kinds.items() for seed in (1, 2)}
 
 
 def _repetitive(seed: int, begins: float, length: float, prompt: int = 300, reply: int = 400) -> Trace:

@@ -88,15 +88,15 @@ def test_against_the_best_fixed_length_of_each_prompt(curve, least, overall, sec
     assert mean_ratio(again) > second
 
 
-@pytest.mark.parametrize(("curve", "least"), [("bf16", 0.89), ("gpu", 0.93), ("q4_k_m", 0.86), ("q8_0", 0.92)])
-def test_against_the_better_of_two_fixed_drafters_where_text_repeats(curve, least):
-    """A fixed drafter of the best length, known only afterwards, is for the whole reply; the schedule finds out."""
+@pytest.mark.parametrize("curve", CURVES)
+def test_against_the_better_of_two_fixed_drafters_where_text_repeats(curve):
+    """The best length and drafter for a whole reply are known only afterwards; the schedule finds out on the way."""
     ratios = []
     for trace in repetitive_traces().values():
         best = min(best_fixed(trace, CURVES[curve], 400), best_fixed_lookup(trace, CURVES[curve], 400))
         ratios.append(best / scheduled(trace, CURVES[curve], 400, catches_up=True))
     print(curve, [round(one, 3) for one in ratios])
-    assert min(ratios) > least
+    assert min(ratios) > 0.85
     assert mean_ratio(ratios) > 0.95
 
 
@@ -151,7 +151,7 @@ def test_limits_are_kept():
 
 @pytest.mark.parametrize(
     ("curve", "least", "overall"),
-    [("bf16", 0.97, 1.03), ("gpu", 0.97, 1.04), ("q4_k_m", 0.99, 0.99), ("q8_0", 0.92, 0.96)],
+    [("bf16", 0.96, 1.04), ("gpu", 0.97, 1.04), ("q4_k_m", 0.99, 0.99), ("q8_0", 0.94, 0.98)],
 )
 def test_against_the_best_fixed_length_of_each_class_at_temperature_1(curve, least, overall):
     """Acceptance is drawn from its probability at each position, so that no text is luckier than another."""
@@ -215,7 +215,7 @@ def test_experience_is_where_the_next_schedule_starts():
     assert learned.overall < Experience().overall
     again = Schedule(costs(draft=0.4), experience=learned).experience
     assert np.allclose(again.acceptance, learned.acceptance)
-    assert (again.overall, again.matches) == pytest.approx((learned.overall, learned.matches))
+    assert np.allclose([again.overall, *again.matches], [learned.overall, *learned.matches])
     bad = Experience(acceptance=(0.05,) * len(learned.acceptance), overall=0.05)
     assert length(Schedule(costs(draft=0.4), experience=bad), 0.95) == 0 < length(Schedule(costs(draft=0.4)), 0.95)
 
