@@ -59,8 +59,9 @@ class PassCosts:
         if not self._learns:
             return self.seconds(rows), drafted * self.draft_seconds
         if drafted and self.draft_seconds:
-            self.draft_seconds *= _step(draft_seconds / (self.draft_seconds * drafted))
-        step = _step(seconds / self.seconds(rows))
+            ratio = draft_seconds / (self.draft_seconds * drafted)
+            self.draft_seconds *= min(max(ratio, 1 - _STEP), 1 + _STEP)
+        step = min(max(seconds / self.seconds(rows), 1 - _STEP), 1 + _STEP)
         self._seconds *= step  # the machine's load and a longer context change all sizes
         if rows in self.target:
             self._seconds[self._sizes.index(rows)] *= step  # and each was measured with noise
@@ -82,10 +83,6 @@ class PassCosts:
         return float(np.interp(needed, tokens, rates))
 
 
-def _step(ratio: float) -> float:
-    return min(max(ratio, 1 - _STEP), 1 + _STEP)
-
-
 def measure_costs(
     target: LanguageModel,
     draft: LanguageModel | None,
@@ -97,25 +94,18 @@ def measure_costs(
     progress: Callable[[int, int], None] = lambda done, total: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> PassCosts | None:
-    """Time passes after a context, sizes taking turns; medians, the lower of two.
+    """Time passes after a context; medians, the lower of two.
 
-    A size that looks too expensive is measured again: one pass that was held up would rule out drafts of that length.
-
-    Args:
-        target: its cache is replaced by the context.
-        draft: the draft model, if there is one; likewise.
-        text: token ids; the last max(rows) are what passes are measured on, those before them the context.
-        rows: numbers of rows to measure, in order; one that stands there twice is measured twice as often.
-        repeats: how often each is timed, after once to warm up.
-        seconds: stop repeating after this.
-        progress: called with how many passes are done, and how many there are.
-        interrupted: asked between passes; True ends and returns None.
+    The context is `text` without its last max(rows) tokens, on which passes are timed; it replaces what the caches of
+    both models hold. The sizes in `rows` take turns, one that stands there twice being timed twice as often: `repeats`
+    times after a warm-up, but not for longer than `seconds`. A size that looks too expensive is timed again, as a pass
+    that was held up would rule out drafts of that length. `progress` is called with how many passes are done and how
+    many there are; `interrupted` is asked between passes, and True ends and returns None.
     """
     context = len(text) - max(rows)
-    for model in (target, draft):
-        if model is not None:
-            model.rewind(0)
-            model.feed(text[:context], rows=0)
+    for model in filter(None, (target, draft)):
+        model.rewind(0)
+        model.feed(text[:context], rows=0)
     taken: dict[int, list[float]] = {size: [] for size in rows}
     drafting: list[float] = []
     started = perf_counter()
@@ -129,11 +119,10 @@ def measure_costs(
         taken[rows[number]].append(_time_pass(target, text[context:], rows[number]))
         if draft is not None:
             drafting.append(_time_pass(draft, text[context:], 1))
-    for _ in range(_CHECKS):
-        for size in doubtful(_typical(taken)):
-            if interrupted():
-                return None
-            taken[size].append(_time_pass(target, text[context:], size))
+    for size in (size for _ in range(_CHECKS) for size in doubtful(_typical(taken))):
+        if interrupted():
+            return None
+        taken[size].append(_time_pass(target, text[context:], size))
     return PassCosts(context, _typical(taken), median(drafting[len(rows) :] or drafting) if drafting else None)
 
 

@@ -11,7 +11,7 @@ Acceptance is estimated before a token is drawn, from the largest probability of
 distribution before drawing keeps the output exact; dropping a drawn token would not.
 
 Estimates can be wrong, so the schedule is a conservative bandit (Wu et al., "Conservative Bandits", ICML 2016): a
-budget bounds what drafts may lose against plain decoding, the baseline.
+budget bounds what drafts may lose against the baseline, plain decoding.
 """
 
 from __future__ import annotations
@@ -23,15 +23,10 @@ import numpy as np
 
 from specli.decoding.costs import CATCH_UP, PassCosts
 
-# Bounds of the bins of confidence (the largest draft probability), finer where drafts are long; and the acceptance
-# assumed at first: a draft model is roughly calibrated, and doubtful tokens are accepted more often than it says.
-_CONFIDENCES = (0.3, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999)
-_ACCEPTANCE = (0.38, 0.48, 0.58, 0.71, 0.83, 0.92, 0.96, 0.98, 0.99)
-_OVERALL = 0.85  # of all tested tokens, assumed on the high side: a schedule that never tries never finds out
+# Bounds of the bins of confidence (the largest draft probability), finer where drafts are long; and of the bins of how
+# many tokens before a looked up draft have occurred before.
+_CONFIDENCES, _MATCHES = (0.3, 0.5, 0.65, 0.8, 0.9, 0.97, 0.99, 0.999), (3, 4, 6, 9, 16, 32)
 _STAYS = 0.5  # confidence tends to stay: tokens to come are accepted half as the last one, half as all are
-# Bounds of the bins of how many tokens before a looked up draft have occurred before: a run of three is often chance.
-_MATCHES = (3, 4, 6, 9, 16, 32)
-_MATCH_ACCEPTANCE = (0.5, 0.6, 0.68, 0.75, 0.82, 0.87, 0.9)
 _PRIOR_WEIGHT = 12.0  # tested tokens an assumption counts as; below ten, a bad first draft can end drafting
 _MEMORY = 0.99  # what an observation still counts one round later: about the last hundred rounds matter
 # In plain tokens: what a reply may lose, which allows a first draft of four to six tokens on a CPU; and what each token
@@ -39,7 +34,7 @@ _MEMORY = 0.99  # what an observation still counts one round later: about the la
 BUDGET, _BUDGET_GROWTH = 4.0, 0.012
 _REFRESH = 8  # rounds that follow the same estimates, so that a round without a draft costs almost nothing
 _SHARING = 10  # rounds that share what it costs a draft model to catch up: it is seldom left again at once
-# The longest draft by a draft model, and the longest looked up: longer ones pay on no cost curve that was measured.
+# The longest draft by a draft model, and the longest looked up: a bound on the arithmetic of a round.
 LONGEST_DRAFT, LONGEST_LOOKUP = 24, 48
 
 
@@ -47,13 +42,15 @@ LONGEST_DRAFT, LONGEST_LOOKUP = 24, 48
 class Experience:
     """How often draft tokens were accepted; what a schedule assumes when it starts."""
 
-    acceptance: tuple[float, ...] = _ACCEPTANCE  # [confidence bins] of the draft model's tokens
-    overall: float = _OVERALL  # of the draft model's tokens
-    matches: tuple[float, ...] = _MATCH_ACCEPTANCE  # [match bins] of looked up tokens
+    # [confidence bins] A draft model is roughly calibrated; doubtful tokens are accepted more often than it says.
+    acceptance: tuple[float, ...] = (0.38, 0.48, 0.58, 0.71, 0.83, 0.92, 0.96, 0.98, 0.99)
+    overall: float = 0.85  # of all these tokens; on the high side, as a schedule that never tries never finds out
+    # [match bins] Of looked up tokens: a run of three is often chance, a long one is a copy.
+    matches: tuple[float, ...] = (0.5, 0.6, 0.68, 0.75, 0.82, 0.87, 0.9)
 
 
 # Kinds of draft tokens: the confidence bins, all tokens of the draft model together, and the match bins.
-_ALL, _FIRST_MATCH = len(_ACCEPTANCE), len(_ACCEPTANCE) + 1
+_ALL, _FIRST_MATCH = len(_CONFIDENCES) + 1, len(_CONFIDENCES) + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +165,8 @@ class Schedule:
     def plan(self, limit: int, backlog: int = 0, match_length: int = 0) -> DraftPlan:
         """Start a round.
 
-        Args:
-            limit: how many tokens its draft may have.
-            backlog: how many tokens the draft model must read before it can draft.
-            match_length: how many tokens before the draft have occurred before in this order; 0 without a lookup.
+        Its draft may have `limit` tokens. The draft model must read a `backlog` of tokens before it can draft. The last
+        `match_length` tokens have occurred before in the same order; 0 rules out a lookup.
         """
         if self._rounds >= _REFRESH:
             self._estimates = self._estimate()
@@ -187,14 +182,7 @@ class Schedule:
         return plan
 
     def observe(self, plan: DraftPlan, num_accepted: int, pass_seconds: float, draft_seconds: float) -> None:
-        """Learn what became of a draft.
-
-        Args:
-            plan: of the round.
-            num_accepted: how many of its tokens were accepted.
-            pass_seconds: what the target pass took.
-            draft_seconds: what drafting took, also where it came to nothing.
-        """
+        """Learn how many tokens of a draft were accepted, and what seconds the target pass and drafting took."""
         rows = len(plan.kinds) + 1
         pass_seconds, draft_seconds = self._costs.observe(rows, pass_seconds, plan.passes, draft_seconds)
         for position, kind in enumerate(plan.kinds[: num_accepted + 1]):
@@ -219,8 +207,8 @@ class Schedule:
     def _estimate(self) -> _Estimates:
         """Take over what was learned since the last time.
 
-        The rate to reach is that of the best fixed length, if every token were accepted at the overall rate. Where the
-        best length is none, no draft by the model is worth anything.
+        The rate to reach is that of the best fixed length if every token were accepted at the overall rate. Where that
+        length is 0, no draft by the model is worth anything.
         """
         self._accepted *= _MEMORY**self._rounds
         self._tested *= _MEMORY**self._rounds

@@ -33,18 +33,15 @@ class Speculation:
         target: LlamaModel,
         draft: LlamaModel | None,
         options: ReplyOptions,
-        draft_sampling: SamplingOptions,
+        sampling: SamplingOptions,
         verifier: Verifier,
     ) -> Drafter | None:
-        """Return what proposes the tokens of a reply; None is plain decoding.
-
-        `draft_sampling` is what the draft model is sampled with, and `verifier` draws its tokens.
-        """
+        """Return what proposes the tokens of a reply, None for plain decoding; `sampling` is the draft model's."""
         if options.draft_length == 0:
             return None
         model = index = None
         if draft is not None and options.drafter != "lookup":
-            model = DraftModelDrafter(draft, draft_sampling, verifier.draw_draft, target.n_vocab)
+            model = DraftModelDrafter(draft, sampling, verifier.draw_draft, target.n_vocab)
         if options.drafter != "model":
             index = self._index
         if options.draft_length is None and (model is not None or index is not None):
@@ -91,9 +88,8 @@ class Speculation:
                 costs = measure_costs(target, draft, text, rows=rows, repeats=2, seconds=0.7, progress=progress)
                 assert costs is not None
                 save_costs(pair, costs)
-                for model in (target, draft):
-                    if model is not None:
-                        model.rewind(0)
+                for model in filter(None, (target, draft)):
+                    model.rewind(0)
             self._costs[pair] = costs
         return self._costs[pair]
 

@@ -8,7 +8,11 @@ from dataclasses import asdict, replace
 import pytest
 
 from specli.decoding.costs import PassCosts
+from specli.decoding.sampling import SamplingOptions
 from specli.decoding.schedule import Experience
+from specli.engine.engine import Engine
+from specli.engine.reply import ReplyOptions
+from specli.llama.model import LlamaModel, LoadOptions
 from specli.state.experience import costs_path, load_costs, load_experience, save_costs, save_experience
 
 COSTS = PassCosts(32, {1: 0.1, 2: 0.15}, 0.02)
@@ -75,3 +79,17 @@ def test_a_folder_that_cannot_be_written(home):
     costs_path().mkdir()
     save_costs("a", COSTS)
     assert load_costs("a") is None
+
+
+def test_a_greedy_reply_does_not_change_what_a_warm_one_starts_from(tiny_file, tiny_draft_file, home):
+    load = LoadOptions(context=256, threads=1)
+    with Engine(LlamaModel(tiny_file, load), LlamaModel(tiny_draft_file, load)) as engine:
+        pair = f"{engine.target.cost_key},{engine.draft.cost_key}"
+        save_experience(pair, "auto high", LEARNED)
+        for temperature, use in ((0.0, "auto greedy"), (0.3, "auto low")):
+            options = ReplyOptions(SamplingOptions(temperature=temperature), max_tokens=24, ignore_eos=True)
+            for _ in engine.reply([1, 2, 3], options):
+                pass
+            engine.remember(options)
+            assert use in "".join(json.loads(costs_path().read_text()))
+    assert load_experience(pair, "auto high") == LEARNED
