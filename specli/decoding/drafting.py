@@ -1,7 +1,5 @@
 """Where draft tokens come from.
 
-Knows the `LanguageModel` protocol and distributions. Must not know how drafts are verified.
-
 A drafter may propose anything: what comes out stays exact as long as each token is reported with the very
 distribution it was drawn from, and a token that was drawn is kept. Whether to draw one more may depend on all
 that is known before drawing it.
@@ -16,7 +14,7 @@ from typing import Protocol
 from specli.decoding.lookup import LookupIndex
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, Floats, confidence, distribution
-from specli.decoding.schedule import CATCH_UP, Schedule
+from specli.decoding.schedule import DraftPlan, Schedule
 
 
 class LanguageModel(Protocol):
@@ -112,7 +110,6 @@ class DraftModelDrafter:
         self._sampling = sampling
         self._draw = draw
         self._n_vocab = min(n_vocab, model.n_vocab)
-        self.passes = 0  # of the model, for the last draft
 
     def backlog(self, tokens: Sequence[int]) -> int:
         """Return how many tokens before the last one the model has not read."""
@@ -123,24 +120,22 @@ class DraftModelDrafter:
         if self._can_read(tokens):
             self._model.feed(tokens[self._model.n_past :], rows=0)
 
-    def propose(self, tokens: Sequence[int], limit: int, schedule: Schedule | None = None) -> Draft:
+    def propose(self, tokens: Sequence[int], limit: int, plan: DraftPlan | None = None) -> Draft:
         """Draw up to `limit` tokens from the model, an end-of-generation token being the last one.
 
-        A schedule may end the draft before: before a pass, or before drawing from what the pass gave.
+        A plan may end the draft earlier: before a pass, or before drawing from the distribution that the pass gave.
         """
-        self.passes = 0
         limit = min(limit, self._model.n_context - len(tokens) + 1)  # the last draft token is not fed
         if limit <= 0 or not self._can_read(tokens):
             return Draft()
         drafted: list[int] = []
         probs: list[Distribution] = []
         pending = tokens[self._model.n_past :]
-        while schedule is None or schedule.wants_pass():
+        while plan is None or plan.wants_pass():
             row = self._model.feed(pending, rows=1)[0, : self._n_vocab]
-            self.passes += 1
             history = [*tokens, *drafted] if self._sampling.has_penalties else ()
             found = distribution(row, self._sampling, history)
-            if schedule is not None and not schedule.wants_token(confidence(row, found)):
+            if plan is not None and not plan.wants_token(confidence(row, found)):
                 break
             probs.append(found)
             drafted.append(self._draw(probs[-1], len(tokens) + len(drafted)))
@@ -189,10 +184,10 @@ def _looked_up(tokens: Sequence[int]) -> Draft:
 
 
 class ScheduledDrafter:
-    """Drafts as a schedule decides: with a draft model, by looking up what occurred before, or not at all.
+    """Drafts as a schedule plans: with a draft model, by looking up what occurred before, or not at all.
 
     Args:
-        schedule: decides where a draft comes from and how long it gets.
+        schedule: plans where a draft comes from and how long it gets.
         model: drafts with a draft model; None goes without.
         index: finds what occurred before; None looks nothing up.
     """
@@ -201,47 +196,31 @@ class ScheduledDrafter:
         self._schedule = schedule
         self._model = model
         self._index = index
-        self._drafted = self._passes = self._backlog = 0
+        self.plan = schedule.plan(0)  # of the present round
 
     def prefill(self, tokens: Sequence[int]) -> None:
         """Read the prompt, with the draft model only if drafts promise to pay: it takes time before the first token."""
         self._schedule.begin_reply()
         if self._index is not None:
             self._index.replace(tokens)
-        if self._model is not None and self._schedule.expects_drafts():
+        if self._model is not None and self._schedule.expects_drafts:
             self._model.prefill(tokens)
 
     def propose(self, tokens: Sequence[int], limit: int) -> Draft:
         """Propose what promises the most tokens per second; nothing, where plain decoding does."""
-        self._passes = 0
-        self._backlog = self._model.backlog(tokens) if self._model is not None else 0
-        self._schedule.begin(limit, self._backlog)
-        draft = self._look_up(tokens)
-        if not draft.tokens and self._model is not None:
-            draft = self._model.propose(tokens, limit, self._schedule)
-            self._passes = self._model.passes
-        self._drafted = len(draft.tokens)
-        return draft
-
-    def _look_up(self, tokens: Sequence[int]) -> Draft:
-        if self._index is None:
-            return Draft()
-        self._index.extend(tokens)
-        match = self._index.find()
-        if match is None:
-            return Draft()
-        plan = self._schedule.plan_lookup(match.length)
-        if plan.value <= (self._schedule.model_value() if self._model is not None else 0.0):
-            return Draft()
-        self._schedule.use_lookup(match.length)
-        return _looked_up(self._index.continuation(match, plan.length))
+        match = None
+        if self._index is not None:
+            self._index.extend(tokens)
+            match = self._index.find()
+        backlog = self._model.backlog(tokens) if self._model is not None else 0
+        self.plan = self._schedule.plan(limit, backlog, match.length if match is not None else 0)
+        if self._index is not None and match is not None and self.plan.lookup_length:
+            return _looked_up(self._index.continuation(match, self.plan.lookup_length))
+        return self._model.propose(tokens, limit, self.plan) if self._model is not None else Draft()
 
     def observe(self, outcome: Outcome) -> None:
         """Learn what the draft was worth."""
         if self._model is not None:
             self._model.observe(outcome)
         if outcome.rows:
-            passes = self._passes + CATCH_UP * self._backlog if self._passes else 0.0
-            costs = self._schedule.costs
-            seconds, draft_seconds = costs.observe(outcome.rows, outcome.pass_seconds, passes, outcome.draft_seconds)
-            self._schedule.observe(outcome.num_accepted, self._drafted, seconds, draft_seconds)
+            self._schedule.observe(self.plan, outcome.num_accepted, outcome.pass_seconds, outcome.draft_seconds)

@@ -1,10 +1,8 @@
-"""Drafts without a model: what followed the last time when the text ended as it does now.
+"""Drafts without a model: what followed the last time the text ended as it does now.
 
-Knows token ids. Must not know models or probabilities.
-
-The index maps each run of three tokens to the place after its last occurrence, and each place to the occurrence before
-that: a chain, as compressors keep it. Growing by a token, shrinking by one and finding a match take the same time
-whatever the length of the text.
+The idea is prompt lookup decoding (Saxena 2023). The index maps each run of three tokens to the position after its last
+occurrence, and each position to the one before it with the same run: a hash chain, as in the compressor of RFC 1951,
+section 4. Appending a token, removing one and finding a match take the same time whatever the length of the text.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ _LONGEST = 64  # tokens by which they are compared
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """An earlier place where the text went on after the same tokens."""
+    """An earlier position where the text went on after the same tokens."""
 
-    place: int  # of the first token that followed
+    position: int  # of the first token that followed
     length: int  # how many tokens before it are the same, `_LONGEST` at most
 
 
@@ -30,8 +28,8 @@ class LookupIndex:
 
     def __init__(self) -> None:
         self._tokens: list[int] = []
-        self._latest: dict[tuple[int, ...], int] = {}  # run -> the place after its last occurrence
-        self._before: list[int] = []  # place -> the place after the occurrence before that; -1 if there is none
+        self._latest: dict[tuple[int, ...], int] = {}  # run -> the position after its last occurrence
+        self._before: list[int] = []  # position -> the one before it after the same run; -1 if none
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -49,20 +47,20 @@ class LookupIndex:
             self._append(token)
 
     def _append(self, token: int) -> None:
-        place = len(self._tokens)  # the token follows the run that ends before it
-        run = tuple(self._tokens[place - _RUN :]) if place >= _RUN else ()
+        position = len(self._tokens)  # the token follows the run that ends before it
+        run = tuple(self._tokens[position - _RUN :]) if position >= _RUN else ()
         self._before.append(self._latest.get(run, -1) if run else -1)
         if run:
-            self._latest[run] = place
+            self._latest[run] = position
         self._tokens.append(token)
 
     def rewind(self, length: int) -> None:
         """Forget all but the first `length` tokens."""
         while len(self._tokens) > length:
             self._tokens.pop()
-            before, place = self._before.pop(), len(self._tokens)
-            if place >= _RUN:
-                run = tuple(self._tokens[place - _RUN :])
+            before, position = self._before.pop(), len(self._tokens)
+            if position >= _RUN:
+                run = tuple(self._tokens[position - _RUN :])
                 if before < 0:
                     del self._latest[run]
                 else:
@@ -73,28 +71,28 @@ class LookupIndex:
         end = len(self._tokens)
         if end < _RUN:
             return None
-        place = self._latest.get(tuple(self._tokens[end - _RUN :]), -1)
+        position = self._latest.get(tuple(self._tokens[end - _RUN :]), -1)
         best: Match | None = None
         for _ in range(_CANDIDATES):
-            if place < 0:
+            if position < 0:
                 break
-            length = self._agreement(place, end)
+            length = self._agreement(position, end)
             if best is None or length > best.length:
-                best = Match(place, length)
-            place = self._before[place]
+                best = Match(position, length)
+            position = self._before[position]
         return best
 
-    def _agreement(self, place: int, end: int) -> int:
+    def _agreement(self, position: int, end: int) -> int:
         length = _RUN
-        longest = min(place, _LONGEST)
-        while length < longest and self._tokens[place - 1 - length] == self._tokens[end - 1 - length]:
+        longest = min(position, _LONGEST)
+        while length < longest and self._tokens[position - 1 - length] == self._tokens[end - 1 - length]:
             length += 1
         return length
 
     def continuation(self, match: Match, length: int) -> list[int]:
         """Return `length` tokens that followed; a match that reaches the end of the text goes on into itself."""
-        found = self._tokens[match.place : match.place + length]
-        period = len(self._tokens) - match.place
+        found = self._tokens[match.position : match.position + length]
+        period = len(self._tokens) - match.position
         while len(found) < length:
             found.append(found[len(found) - period])
         return found

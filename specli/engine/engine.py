@@ -11,7 +11,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-from specli.decoding.calibration import CostCurve
+from specli.decoding.costs import PassCosts
 from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Origin, PromptProgress, decode
 from specli.decoding.metrics import Metrics
 from specli.decoding.options import SamplingOptions
@@ -275,7 +275,7 @@ class Engine:
 
     def calibrate(
         self, *, again: bool = False, progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> CostCurve:
+    ) -> PassCosts:
         """Return what passes of these models cost here; see `Speculation.curve`."""
         return self._speculation.curve(self.target, self.draft, again=again, progress=progress)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean, median
 
-from specli.decoding.calibration import CostCurve
+from specli.decoding.costs import PassCosts
 from specli.decoding.metrics import Metrics
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
@@ -72,7 +72,7 @@ def expected_tokens(rates: Sequence[float]) -> float:
     return total
 
 
-def predict(curve: CostCurve, baseline: Metrics, drafted: Metrics) -> dict[int, float]:
+def predict(curve: PassCosts, baseline: Metrics, drafted: Metrics) -> dict[int, float]:
     """Return the speedup of each of `LENGTHS`, from a reply without drafting and one with drafts of `_LONGEST` tokens.
 
     The curve says how the time of a pass grows with its rows; the replies say what one and nine rows really took.
@@ -82,23 +82,13 @@ def predict(curve: CostCurve, baseline: Metrics, drafted: Metrics) -> dict[int, 
     draft = drafted.draft_seconds / max(1, drafted.drafted)
     rest = drafted.other_seconds / drafted.rounds
     short = baseline.verify_seconds / baseline.rounds / curve.target[1]
-    long = drafted.verify_seconds / drafted.rounds / _cost(curve, _LONGEST + 1)
+    long = drafted.verify_seconds / drafted.rounds / curve.seconds(_LONGEST + 1)
     found = {}
     for length in LENGTHS:
         share = length / _LONGEST
-        seconds = length * draft + _cost(curve, length + 1) * (short * (1 - share) + long * share) + rest
+        seconds = length * draft + curve.seconds(length + 1) * (short * (1 - share) + long * share) + rest
         found[length] = expected_tokens(rates[:length]) * token / seconds
     return found
-
-
-def _cost(curve: CostCurve, rows: int) -> float:
-    """Return the seconds of a pass, interpolated between the measured sizes around it."""
-    if rows in curve.target:
-        return curve.target[rows]
-    below = max(size for size in curve.target if size < rows)
-    above = min(size for size in curve.target if size > rows)
-    share = (rows - below) / (above - below)
-    return curve.target[below] * (1 - share) + curve.target[above] * share
 
 
 def tune(
@@ -121,7 +111,7 @@ def tune(
         interrupted: checked between tokens; True stops and returns None.
     """
     assert options.seed is not None
-    curves: list[CostCurve] = []
+    curves: list[PassCosts] = []
     classes: list[ClassTuning] = []
     other = total = 0.0
     done = 0

@@ -1,11 +1,13 @@
 """What passes of a pair cost, and how often its drafts were accepted, kept on disk from one run to the next.
 
-Knows the file. Must not know how this is measured or used. A file that is damaged is as good as none.
+The file holds, by pair, `context`, `target` and `draft` of a calibration; and by pair and use (a drafter and a kind of
+temperature), an `experience`. The first edition kept one experience for all uses of a pair. Damage counts as absence.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -13,60 +15,58 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from specli.decoding.calibration import CostCurve
-from specli.decoding.schedule import NO_EXPERIENCE, Experience
+from specli.decoding.costs import PassCosts
+from specli.decoding.schedule import Experience
+
+_DAMAGE = (KeyError, TypeError, ValueError, AttributeError)
 
 
 def costs_path() -> Path:
-    """Return the file of all calibrations."""
+    """Return the file of all pairs."""
     home = os.environ.get("SPECLI_HOME")
     return (Path(home) if home else user_cache_path("specli")) / "costs.json"
 
 
-def load(key: str) -> CostCurve | None:
-    """Return the calibration of a key, or None."""
+def load_costs(pair: str) -> PassCosts | None:
+    """Return the calibration of a pair, or None."""
     try:
-        found = _read()[key]
+        found = _read()[pair]
         target = {int(rows): float(seconds) for rows, seconds in found["target"].items()}
-        draft = None if found["draft"] is None else float(found["draft"])
-        return CostCurve(int(found["context"]), target, draft) if target.get(1, 0) > 0 else None
-    except (KeyError, TypeError, ValueError, AttributeError):
+        costs = PassCosts(int(found["context"]), target, None if found["draft"] is None else float(found["draft"]))
+    except _DAMAGE:
         return None
+    return costs if 1 in target and all(0 < one < math.inf for one in (*target.values(), costs.draft or 1.0)) else None
 
 
-def save(key: str, curve: CostCurve) -> None:
+def save_costs(pair: str, costs: PassCosts) -> None:
     """Keep a calibration; where nothing can be written, it is measured again the next time."""
-    _update(key, {"context": curve.context, "target": dict(curve.target), "draft": curve.draft})
+    _update(pair, asdict(costs))
 
 
-def load_experience(key: str) -> Experience | None:
-    """Return what the drafts of a pair have taught, or None."""
-    try:
-        found = _read()[key]["experience"]
-        acceptance, matches = (tuple(map(float, found[name])) for name in ("acceptance", "matches"))
-        experience = Experience(acceptance, tuple(tuple(map(float, row)) for row in found["shares"]), matches)
-    except (KeyError, TypeError, ValueError):
-        return None
-    fits = _shape(experience) == _shape(NO_EXPERIENCE)
-    values = (*experience.acceptance, *experience.matches, *(value for row in experience.shares for value in row))
-    return (
-        experience if fits and all(0 <= value <= 1 for value in values) and all(map(sum, experience.shares)) else None
-    )
+def load_experience(pair: str, use: str) -> Experience:
+    """Return what drafts of a pair have taught in a use, as far as anything is known."""
+    content, new = _read(), Experience()
+    for key in (f"{pair} {use}", pair):  # the latter was written by the first edition
+        try:
+            found = content[key]["experience"]
+            acceptance, matches = (tuple(map(float, found[name])) for name in ("acceptance", "matches"))
+            overall = float(found.get("overall", new.overall))
+        except _DAMAGE:
+            continue
+        fits = (len(acceptance), len(matches)) == (len(new.acceptance), len(new.matches))
+        if fits and all(0 <= rate <= 1 for rate in (*acceptance, overall, *matches)):
+            return Experience(acceptance, overall, matches)
+    return new
 
 
-def _shape(experience: Experience) -> tuple[int, list[int], int]:
-    return len(experience.acceptance), [len(row) for row in experience.shares], len(experience.matches)
-
-
-def save_experience(key: str, experience: Experience) -> None:
-    """Keep what the drafts of a pair have taught; where nothing can be written, it is learned again."""
-    _update(key, {"experience": asdict(experience)})
+def save_experience(pair: str, use: str, experience: Experience) -> None:
+    """Keep what drafts of a pair have taught in a use; where nothing can be written, it is learned again."""
+    _update(f"{pair} {use}", {"experience": asdict(experience)})
 
 
 def _update(key: str, values: dict[str, Any]) -> None:
     path, content = costs_path(), _read()
-    before = content.get(key)
-    content[key] = (before if isinstance(before, dict) else {}) | values
+    content[key] = content.get(key, {}) | values
     unfinished = path.with_name(f".costs.{os.getpid()}.json")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,9 +76,9 @@ def _update(key: str, values: dict[str, Any]) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _read() -> dict[str, Any]:
+def _read() -> dict[str, dict[str, Any]]:
     try:
         content = json.loads(costs_path().read_text(encoding="utf-8"))
-        return content if isinstance(content, dict) else {}
-    except (OSError, ValueError):
+        return {key: found for key, found in content.items() if isinstance(found, dict)}
+    except (OSError, *_DAMAGE):
         return {}

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from toys import Setting, ToyModel, reply_error, round_error
 
 from specli.decoding import verification
+from specli.decoding.costs import PassCosts
 from specli.decoding.drafting import Draft, DraftModelDrafter, LookupDrafter, ScheduledDrafter
 from specli.decoding.lookup import LookupIndex
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, distribution
-from specli.decoding.schedule import Costs, Schedule
+from specli.decoding.schedule import Schedule
 from specli.decoding.verification import RULES, Verdict
 
 EXACT = 1e-12
@@ -140,15 +140,21 @@ class StopsByPrefix(DraftModelDrafter):
 
 
 class ByTheSchedule(ScheduledDrafter):
-    """The real schedule, with the draft model and with lookup, over costs that make every decision happen."""
+    """The real schedule, with the draft model and with lookup, over costs that let it draft at length."""
 
-    costs = ({1: 1.0, 2: 1.1, 3: 1.2, 4: 1.3, 5: 1.4}, 0.3)
+    costs = (0, {1: 1.0, 2: 1.1, 3: 1.2, 4: 1.3, 5: 1.4}, 0.3)
     look_up = True
 
     def __init__(self, model, sampling, draw, n_vocab):
-        schedule = Schedule(Costs(*self.costs, learns=False))
+        schedule = Schedule(PassCosts(*self.costs, learns=False))
         inner = DraftModelDrafter(model, sampling, draw, n_vocab)
         super().__init__(schedule, inner, LookupIndex() if self.look_up else None)
+
+
+class ByTheHesitantSchedule(ByTheSchedule):
+    """Over costs that make it stop early, and look at a distribution without drawing from it."""
+
+    costs = (0, {1: 1.0, 2: 1.4, 3: 1.8, 4: 2.2, 5: 2.6}, 0.4)
 
 
 class ByTheScheduleAlone(ByTheSchedule):
@@ -162,17 +168,20 @@ class LooksUp(LookupDrafter):
         super().__init__(LookupIndex())
 
 
-class Counting(ByTheSchedule):
-    seen: ClassVar[set[tuple[bool, int]]] = set()
+def counting(drafter_class: type[ByTheSchedule], seen: set[tuple[bool, int]]) -> type[ByTheSchedule]:
+    """Return the drafter, noting whether each draft was looked up, and its length."""
 
-    def propose(self, tokens, limit):
-        draft = super().propose(tokens, limit)
-        self.seen.add((self._schedule._match is not None, len(draft.tokens)))
-        return draft
+    class Counting(drafter_class):
+        def propose(self, tokens, limit):
+            draft = super().propose(tokens, limit)
+            seen.add((self.plan.lookup_length > 0, len(draft.tokens)))
+            return draft
+
+    return Counting
 
 
 @rules
-@pytest.mark.parametrize("drafter_class", [ByTheSchedule, ByTheScheduleAlone, LooksUp])
+@pytest.mark.parametrize("drafter_class", [ByTheSchedule, ByTheHesitantSchedule, ByTheScheduleAlone, LooksUp])
 def test_the_schedule_keeps_the_distribution(rule, drafter_class):
     for seed in range(2):
         setting = Setting(
@@ -182,11 +191,14 @@ def test_the_schedule_keeps_the_distribution(rule, drafter_class):
 
 
 def test_all_that_a_schedule_can_decide_is_covered():
-    for seed in range(3):
-        setting = Setting(**pair(seed, 2), draft_length=3, drafter_class=Counting, prompt=(0, 1, 1, 0, 1, 1))
-        assert reply_error(setting, 5) < EXACT
-    assert {length for looked_up, length in Counting.seen if not looked_up} >= {0, 1, 3}
-    assert {length for looked_up, length in Counting.seen if looked_up} >= {1, 3}
+    seen: set[tuple[bool, int]] = set()
+    for drafter_class in (ByTheSchedule, ByTheHesitantSchedule):
+        counted = counting(drafter_class, seen)
+        for seed in range(3):
+            setting = Setting(**pair(seed, 2), draft_length=3, drafter_class=counted, prompt=(0, 1, 1, 0, 1, 1))
+            assert reply_error(setting, 5) < EXACT
+    assert {length for looked_up, length in seen if not looked_up} >= {0, 1, 3}
+    assert {length for looked_up, length in seen if looked_up} >= {1, 3}
 
 
 @rules

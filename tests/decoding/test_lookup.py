@@ -11,16 +11,16 @@ texts = st.lists(st.integers(0, 2), max_size=60)
 
 
 def plain_search(tokens: list[int]) -> Match | None:
-    """The longest match among the eight latest places after a run of three equal tokens."""
+    """The longest match among the eight latest positions after a run of three equal tokens."""
     end = len(tokens)
-    places = [place for place in range(end - 1, 2, -1) if end >= 3 and tokens[place - 3 : place] == tokens[end - 3 :]]
+    found = [at for at in range(end - 1, 2, -1) if end >= 3 and tokens[at - 3 : at] == tokens[end - 3 :]]
     best = None
-    for place in places[:8]:
+    for at in found[:8]:
         length = 3
-        while length < min(place, 64) and tokens[place - 1 - length] == tokens[end - 1 - length]:
+        while length < min(at, 64) and tokens[at - 1 - length] == tokens[end - 1 - length]:
             length += 1
         if best is None or length > best.length:
-            best = Match(place, length)
+            best = Match(at, length)
     return best
 
 
@@ -63,7 +63,7 @@ def test_the_longest_match_wins_over_the_latest():
 
 
 def test_the_work_does_not_grow_with_the_text():
-    """Counted in steps, not in seconds: places looked at, and tokens compared."""
+    """Counted in steps, not in seconds: positions looked at, and tokens compared."""
 
     class Counted(list):
         reads = 0

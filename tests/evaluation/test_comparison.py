@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from specli.decoding.calibration import CostCurve, measure_costs
+from specli.decoding.costs import PassCosts, measure_costs
 from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
 from specli.errors import JournalError, OptionError, PromptError
@@ -338,12 +338,12 @@ def test_a_prompt_that_does_not_fit(models):
 
 
 def test_break_even():
-    curve = CostCurve(100, {1: 1.0, 2: 1.0, 3: 1.0, 5: 6.0}, 0.25)
+    curve = PassCosts(100, {1: 1.0, 2: 1.0, 3: 1.0, 5: 6.0}, 0.25)
     assert curve.break_even(1) == pytest.approx(0.25)
     assert curve.break_even(2) == pytest.approx((np.sqrt(3) - 1) / 2)  # 1 + a + a * a = 1.5
     assert curve.break_even(4) is None  # costs 7 and yields 5 at most
     assert curve.break_even(3) is None  # not measured
-    assert CostCurve(100, {1: 1.0, 2: 1.0}, None).break_even(1) is None
+    assert PassCosts(100, {1: 1.0, 2: 1.0}, None).break_even(1) is None
 
 
 def test_costs_are_measured_and_caches_left_as_they_were(models):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specli.decoding.calibration import CostCurve
+from specli.decoding.costs import PassCosts
 from specli.decoding.metrics import Metrics
 from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
@@ -44,7 +44,7 @@ def test_expected_tokens():
 
 
 def test_a_prediction_by_hand():
-    curve = CostCurve(32, {1: 1.0, 2: 1.2, 3: 1.4, 4: 1.6, 5: 1.8, 6: 2.0, 8: 2.4, 12: 3.2}, 0.1)
+    curve = PassCosts(32, {1: 1.0, 2: 1.2, 3: 1.4, 4: 1.6, 5: 1.8, 6: 2.0, 8: 2.4, 12: 3.2}, 0.1)
     baseline = Metrics(generated=10, rounds=10, decode_seconds=10.0, verify_seconds=10.0)
     # Ten rounds of eight draft tokens; nine rows cost what the curve says, 2.6.
     drafted = counted([10] * 8, [10] * 8, rounds=10, drafted=80, decode_seconds=34.0, draft_seconds=8.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specli.decoding.calibration import ROWS, CostCurve
+from specli.decoding.costs import ROWS, PassCosts
 from specli.evaluation.comparison import Configuration
 from specli.evaluation.machine import Machine, ModelFacts
 from specli.evaluation.settings import Settings, filters_text
@@ -89,12 +89,12 @@ def _row(figures: Figures, *, greedy: bool) -> tuple[str, ...]:
     return (*row, f"{same} of {figures.compared}") if greedy else row
 
 
-def break_evens(curve: CostCurve) -> dict[int, float | None]:
+def break_evens(curve: PassCosts) -> dict[int, float | None]:
     """Return the acceptance rate above which drafting is faster, by draft length."""
     return {rows - 1: curve.break_even(rows - 1) for rows in ROWS if rows > 1}
 
 
-def print_curve(name: str, curve: CostCurve) -> None:
+def print_curve(name: str, curve: PassCosts) -> None:
     """Print what passes cost, as a table with bars."""
     console.print_line("")
     console.print_line(

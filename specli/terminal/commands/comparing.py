@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from specli.decoding.calibration import CostCurve, measure_costs
+from specli.decoding.costs import PassCosts, measure_costs
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
 from specli.errors import CheckFailedError, Interrupted, JournalError, OptionError
@@ -215,7 +215,7 @@ def show_curves(task: Task, *, as_json: bool) -> None:
         SpecliError: models cannot be used.
     """
     settings = task.settings
-    curves: dict[str, CostCurve] = {}
+    curves: dict[str, PassCosts] = {}
     with Interrupts() as interrupted, _loaded(settings, interrupted) as loaded:
         text = [token for prompt in settings.prompts[:4] for token in loaded.engine.conversation(prompt.messages)]
         text = (text * (_CURVE_CONTEXT // len(text) + 1))[:_CURVE_CONTEXT]
