@@ -180,7 +180,6 @@ class FetchReport:
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> FetchReport:
-        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -194,6 +193,7 @@ class FetchReport:
     def progress(self, activity: str, done: int, total: int) -> None:
         """Move the bar of an activity."""
         if activity not in self._tasks:
+            self._bar.start()
             self._tasks[activity] = self._bar.add_task(activity, total=total, completed=done)
             if self._bar.disable:
                 note(f"{activity} ({bytes_text(total)})")

@@ -5,7 +5,6 @@ Knows the library and what a model file says. Must not know how to decode.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +14,10 @@ from specli.errors import PairError
 from specli.llama.gguf import read_gguf
 from specli.llama.model import GPU_REBUILD_HINT, LoadOptions, has_gpu_backend, load_vocabulary
 from specli.llama.pairing import PairReport, check_pair
-from specli.models import files
-from specli.models.registry import ModelEntry, Registry, load_registry, user_registry_path
+from specli.models import files, pair
+from specli.models.pair import Pair as Pair
+from specli.models.registry import ModelEntry, Registry, load_registry
+from specli.state.paths import user_registry_path
 from specli.terminal import console, options
 
 ModelArgument = Annotated[
@@ -24,29 +25,10 @@ ModelArgument = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The files that a command works with, and the names to show for them."""
-
-    target: Path
-    draft: Path | None
-    target_name: str
-    draft_name: str | None
-    draft_unknown: bool = False  # nobody named a draft model, and none is known for the target
-
-
 def choose_pair(model: str | None, draft_model: str | None) -> Pair:
-    """Find the target and its draft model, and fetch what is not on this disk.
-
-    Raises:
-        SpecliError: a model is unknown or cannot be fetched.
-    """
-    registry = load_registry()
-    target = registry.find(model or registry.default_target)
-    name = draft_model or target.draft
-    draft = registry.find(name) if name not in (None, "none") else None
-    draft_path = model_path(draft) if draft else None
-    return Pair(model_path(target), draft_path, target.name, draft.name if draft else None, draft_unknown=name is None)
+    """Find the target and its draft model, and fetch what is not on this disk; see `specli.models.pair`."""
+    with console.FetchReport() as report:
+        return pair.choose_pair(model, draft_model, report)
 
 
 def load_options(
@@ -77,11 +59,8 @@ def model_path(entry: ModelEntry) -> Path:
     Raises:
         SpecliError: it cannot be fetched.
     """
-    found = files.find_file(entry)
-    if found is not None:
-        return found
     with console.FetchReport() as report:
-        return files.fetch_file(entry, report)
+        return files.ensure_file(entry, report)
 
 
 def pull(model: ModelArgument, quiet: options.Quiet = False, verbose: options.Verbose = 0) -> None:
@@ -146,7 +125,7 @@ def show(model: ModelArgument, as_json: options.Json = False, verbose: options.V
         "title": file.metadata.get("general.name"),
         "architecture": file.architecture,
         "parameters": file.parameters,
-        "quantisation": file.quantisation,
+        "quantization": file.quantization,
         "tensor_kinds": list(file.tensor_kinds),
         "context_length": file.value("context_length"),
         "sliding_window": file.value("attention.sliding_window"),
