@@ -54,7 +54,7 @@ TENSOR_KINDS = {
     39: ("MXFP4", 32, 17),
 }
 
-# `general.file_type` -> the name people know the quantisation by.
+# `general.file_type` -> the name people know the quantization by.
 FILE_TYPES = {
     0: "F32",
     1: "F16",
@@ -110,8 +110,8 @@ class GgufFile:
         return str(self.metadata.get("general.architecture", "unknown"))
 
     @property
-    def quantisation(self) -> str:
-        """The name of the quantisation, or of the kind that most values have."""
+    def quantization(self) -> str:
+        """The name of the quantization, or of the kind that most values have."""
         named = FILE_TYPES.get(self.metadata.get("general.file_type", -1))
         return named or (self.tensor_kinds[0] if self.tensor_kinds else "unknown")
 

@@ -12,7 +12,7 @@ from specli.llama.gguf import FILE_TYPES, TENSOR_KINDS, read_gguf
 
 def test_a_whole_file(tiny_file):
     file = read_gguf(tiny_file)
-    assert (file.architecture, file.quantisation, file.value("context_length")) == ("llama", "F32", 2048)
+    assert (file.architecture, file.quantization, file.value("context_length")) == ("llama", "F32", 2048)
     assert file.metadata["tokenizer.ggml.tokens"] == 40
     assert file.tensor_kinds == ("F32",)
     assert file.parameters == sum(tensor.n_elements for tensor in gguf.GGUFReader(tiny_file).tensors)
