@@ -10,7 +10,8 @@ from typing import Annotated
 
 import typer
 
-from specli.llama.quantizing import QUANTISATIONS, check_quantisation, quantise
+from specli.llama import quantizing
+from specli.llama.quantizing import QUANTIZATIONS, check_quantization
 from specli.models.registry import load_registry
 from specli.terminal import console, options
 from specli.terminal.commands.models import ModelArgument, model_path
@@ -19,7 +20,7 @@ from specli.terminal.interrupts import Interrupts
 
 def quantize(
     model: ModelArgument,
-    kind: Annotated[str, typer.Option("--type", help=f"Kind of weights: {', '.join(QUANTISATIONS)}.", metavar="TYPE")],
+    kind: Annotated[str, typer.Option("--type", help=f"Kind of weights: {', '.join(QUANTIZATIONS)}.", metavar="TYPE")],
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="The new file. Default: MODEL-TYPE.gguf, here.", metavar="FILE"),
@@ -34,12 +35,12 @@ def quantize(
     Example:
         specli quantize qwen2.5-coder-0.5b --type q4_0
     """
-    check_quantisation(kind)
+    check_quantization(kind)
     entry = load_registry().find(model)
     source = model_path(entry)
     destination = output or Path(f"{entry.name.removesuffix('.gguf')}-{kind.lower()}.gguf")
     with Interrupts() as interrupted, console.counting(f"Writing {destination.name}") as progress:
-        quantise(source, destination, kind, progress=progress, interrupted=interrupted)
+        quantizing.quantize(source, destination, kind, progress=progress, interrupted=interrupted)
     console.note(
         f"{console.bytes_text(source.stat().st_size)} became {console.bytes_text(destination.stat().st_size)}."
     )
