@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+# Before llama.cpp is loaded, here and in the processes that tests start: its threads must not spin while they wait for
+# a core that another test has.
+os.environ["OMP_WAIT_POLICY"] = "passive"
+
 for folder in ("decoding", "llama"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 

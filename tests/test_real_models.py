@@ -63,9 +63,9 @@ def test_greedy_text_is_the_same_or_differs_at_a_near_tie(twins, draft_length):
     plain = reply_to(twins, prompt, draft_length=0, **options)
     plain_gaps = dict(twins.target.gaps)
     drafted = reply_to(twins, prompt, draft_length=draft_length, **options)
-    places = [at for at, pair in enumerate(zip(plain.tokens, drafted.tokens, strict=True)) if pair[0] != pair[1]]
-    if places:
-        position = len(prompt) + places[0]
+    different = [at for at, pair in enumerate(zip(plain.tokens, drafted.tokens, strict=True)) if pair[0] != pair[1]]
+    if different:
+        position = len(prompt) + different[0]
         assert plain_gaps[position] < 0.5, "the texts differ where the model was certain"
         assert twins.target.gaps[position] < 0.5
 
@@ -105,7 +105,7 @@ def exact_pair(model_file):
 def test_rows_have_the_same_bits_in_passes_of_any_size(exact_pair):
     target = exact_pair.target
     tokens = np.random.default_rng(0).integers(1000, 20_000, 560).tolist()
-    for start in (40, 250, 505):  # the cache grows in steps of 256 places; at 512 attention would change its kernel
+    for start in (40, 250, 505):  # the cache grows in steps of 256 cells; at 512 attention would change its kernel
         found = {}
         for count in (1, 2, 5, 9, 17):
             target.rewind(0)
@@ -114,7 +114,7 @@ def test_rows_have_the_same_bits_in_passes_of_any_size(exact_pair):
             found[count] = np.concatenate([target.feed(part, rows=len(part)).copy() for part in passes])
         for count, rows in found.items():
             assert (rows == found[1]).all(), f"passes of {count} rows at {start}"
-    exact_pair._cached = []
+    exact_pair.forget()
 
 
 @pytest.mark.parametrize("temperature", [0.8, 1.0])

@@ -6,21 +6,14 @@ Knows the file. Must not know how this is measured or used. A file that is damag
 from __future__ import annotations
 
 import json
-import os
+from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
-
-from platformdirs import user_cache_path
 
 from specli.decoding.calibration import CostCurve
 from specli.decoding.schedule import NO_EXPERIENCE, Experience
-
-
-def costs_path() -> Path:
-    """Return the file of all calibrations."""
-    home = os.environ.get("SPECLI_HOME")
-    return (Path(home) if home else user_cache_path("specli")) / "costs.json"
+from specli.state import atomic
+from specli.state.paths import costs_path
 
 
 def load(key: str) -> CostCurve | None:
@@ -67,13 +60,9 @@ def _update(key: str, values: dict[str, Any]) -> None:
     path, content = costs_path(), _read()
     before = content.get(key)
     content[key] = (before if isinstance(before, dict) else {}) | values
-    unfinished = path.with_name(f".costs.{os.getpid()}.json")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
+        atomic.write_text(path, json.dumps(content, indent=1))
 
 
 def _read() -> dict[str, Any]:
