@@ -1,4 +1,4 @@
-"""Who may import whom: packages in one direction, and each library in its one place.
+"""Who may import whom: packages in one direction, and each library from one module.
 
 The order of the packages is a contract in pyproject.toml, which `lint-imports` checks; the libraries are listed here.
 Both checks are shown to find what is wrong.
@@ -36,7 +36,7 @@ LIBRARIES |= {name: ["terminal/interrupts.py"] for name in SOME_SYSTEMS}
 
 
 def misplaced_imports(package: Path) -> list[str]:
-    """Return each import of a library outside its place as 'file: library'."""
+    """Return each import of a library outside its module as 'file: library'."""
     found = []
     for path in sorted(package.rglob("*.py")):
         file = path.relative_to(package).as_posix()
@@ -77,7 +77,7 @@ def test_a_package_imports_only_from_those_below_it():
     assert broken_contracts(ROOT) == ""
 
 
-def test_libraries_are_imported_in_their_one_place():
+def test_libraries_are_imported_where_they_belong():
     assert misplaced_imports(ROOT / "specli") == []
 
 
@@ -121,7 +121,7 @@ def test_an_import_in_the_wrong_direction_is_found(copy, file, line, complaint):
         ("decoding/loop.py", "import scipy", "scipy"),  # one that is in no list
     ],
 )
-def test_a_library_in_the_wrong_place_is_found(copy, file, line, complaint):
+def test_a_library_in_the_wrong_module_is_found(copy, file, line, complaint):
     with (copy / "specli" / file).open("a") as source:
         source.write(f"\n{line}\n")
     assert misplaced_imports(copy / "specli") == [f"{file}: {complaint}"]

@@ -273,22 +273,27 @@ def _explained(error: Exception, silence: str) -> DownloadError:
     """Return an error of the client library in a few words, with the step that helps."""
     from huggingface_hub import errors
 
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return DownloadError("the hub is switched off by HF_HUB_OFFLINE", "Unset HF_HUB_OFFLINE and try again.")
-    if isinstance(error, errors.GatedRepoError):
-        return DownloadError(
+    for kind, message, hint in (
+        (
+            errors.OfflineModeIsEnabled,
+            "the hub is switched off by HF_HUB_OFFLINE",
+            "Unset HF_HUB_OFFLINE and try again.",
+        ),
+        (
+            errors.GatedRepoError,  # which is a RepositoryNotFoundError, too
             "its terms must be accepted first",
             "Accept them on the repository's page, log in with 'hf auth login', and try again.",
-        )
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return DownloadError(
+        ),
+        (
+            errors.RepositoryNotFoundError,
             "there is no such repository, or it is private",
             "Check the name (user/repository[:quant]); 'hf auth login' opens private ones.",
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return DownloadError("the repository has no such revision")
-    if isinstance(error, errors.EntryNotFoundError):
-        return DownloadError("the repository has no such file")
+        ),
+        (errors.RevisionNotFoundError, "the repository has no such revision", None),
+        (errors.EntryNotFoundError, "the repository has no such file", None),
+    ):
+        if isinstance(error, kind):
+            return DownloadError(message, hint)
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         return DownloadError(f"refused (HTTP {status})", "'hf auth login' sets a token that may read it.")

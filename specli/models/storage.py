@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from specli.errors import DownloadError
 from specli.models.registry import ModelEntry
@@ -17,8 +16,8 @@ from specli.state.paths import models_directory
 CHUNK = 1 << 20
 
 
-class Report(Protocol):
-    """What a fetch tells its caller while it runs."""
+class Report:
+    """What a fetch tells its caller while it runs. This one is silent; others override its methods."""
 
     def say(self, message: str) -> None:
         """Report something worth knowing: a source that did not answer, a lock that is held by another process."""
@@ -27,14 +26,7 @@ class Report(Protocol):
         """Report how many bytes of an activity are done; a total of 0 means that it is unknown."""
 
 
-class Silent:
-    """Reports nothing."""
-
-    def say(self, message: str) -> None:
-        """Report nothing."""
-
-    def progress(self, activity: str, done: int, total: int) -> None:
-        """Report nothing."""
+Silent = Report
 
 
 def file_stem(entry: ModelEntry) -> str:

@@ -31,6 +31,7 @@ from rich.text import Text
 
 from specli.decoding.metrics import Metrics
 from specli.errors import SpecliError
+from specli.models.storage import Report
 
 # A pipe has no width that a table should be folded to.
 output = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 1000)
@@ -164,7 +165,7 @@ def bytes_text(count: int | None) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count} bytes"
 
 
-class FetchReport:
+class FetchReport(Report):
     """Shows a fetch: a bar with speed and size on a terminal, single lines elsewhere."""
 
     def __init__(self) -> None:

@@ -36,8 +36,8 @@ def test_a_damaged_head_is_read_or_refused_but_nothing_else(tiny_file, tmp_path)
     refused = 0
     for _ in range(1500):
         copy = bytearray(data)
-        for place in rng.integers(4, 2600, size=rng.integers(1, 4)):
-            copy[place] = rng.integers(256)
+        for position in rng.integers(4, 2600, size=rng.integers(1, 4)):
+            copy[position] = rng.integers(256)
         damaged.write_bytes(copy)
         try:
             read_gguf(damaged)

@@ -1,4 +1,4 @@
-"""What the tests of the library fetch, and how they look at what has come."""
+"""What the model tests fetch, and how they look at what has arrived."""
 
 from __future__ import annotations
 
