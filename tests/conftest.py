@@ -16,6 +16,11 @@ for folder in ("decoding", "llama"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 
+def pytest_collection_modifyitems(items):
+    """Run the modules first that take longest, so that the workers end at the same time."""
+    items.sort(key=lambda item: item.path.stem not in ("test_real_models", "test_real_path"))
+
+
 @pytest.fixture(scope="session")
 def model_file():
     """Return the file of a real model; the test is skipped when it was not fetched."""
