@@ -17,7 +17,7 @@ as in Python, in backquotes; the command line writes the flag instead, and turns
     │   └── ContextFullError            a conversation or message that does not fit in the context
     ├── DownloadError                   no source delivered the file
     ├── MissingExtraError               an optional library is not installed
-    ├── QuantiseError                   llama.cpp could not write a model again
+    ├── QuantizeError                   llama.cpp could not quantize a model
     ├── SessionError                    a conversation that cannot be read or written
     ├── JournalError                    a file of measurements that cannot be read or written
     ├── CheckFailedError       exit 3   what was asked for with --require-... does not hold
@@ -97,8 +97,8 @@ class MissingExtraError(SpecliError):
     """What was asked for needs an optional library that is not installed."""
 
 
-class QuantiseError(SpecliError):
-    """llama.cpp could not write a model with weights of another kind."""
+class QuantizeError(SpecliError):
+    """llama.cpp could not write a model with weights of another type."""
 
 
 class SessionError(SpecliError):

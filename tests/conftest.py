@@ -8,8 +8,17 @@ from pathlib import Path
 
 import pytest
 
+# Before llama.cpp is loaded, here and in the processes that tests start: its threads must not spin while they wait for
+# a core that another test has.
+os.environ["OMP_WAIT_POLICY"] = "passive"
+
 for folder in ("decoding", "llama"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
+
+
+def pytest_collection_modifyitems(items):
+    """Run the modules first that take longest, so that the workers end at the same time."""
+    items.sort(key=lambda item: item.path.stem not in ("test_real_models", "test_real_path"))
 
 
 @pytest.fixture(scope="session")

@@ -65,9 +65,9 @@ def test_greedy_text_is_the_same_or_differs_at_a_near_tie(twins, draft_length):
     plain = reply_to(twins, prompt, draft_length=0, **options)
     plain_gaps = dict(twins.target.gaps)
     drafted = reply_to(twins, prompt, draft_length=draft_length, **options)
-    places = [at for at, pair in enumerate(zip(plain.tokens, drafted.tokens, strict=True)) if pair[0] != pair[1]]
-    if places:
-        position = len(prompt) + places[0]
+    different = [at for at, pair in enumerate(zip(plain.tokens, drafted.tokens, strict=True)) if pair[0] != pair[1]]
+    if different:
+        position = len(prompt) + different[0]
         assert plain_gaps[position] < 0.5, "the texts differ where the model was certain"
         assert twins.target.gaps[position] < 0.5
 

@@ -11,7 +11,8 @@ from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
 from specli.engine.reply import ReplyEvent
 from specli.llama.options import LoadOptions
-from specli.models.pair import find_pair
+from specli.models.files import Silent
+from specli.models.pair import NO_DRAFT, choose_pair
 
 
 def load(
@@ -34,7 +35,7 @@ def load(
         TypeError: there is no such option.
     """
     chosen = replace(options or LoadOptions(), **changes)
-    pair = find_pair(None if model is None else str(model), None if draft is None else str(draft))
+    pair = choose_pair(None if model is None else str(model), None if draft is None else str(draft), Silent())
     return Engine.load(pair.target, pair.draft, chosen)
 
 
@@ -64,6 +65,6 @@ def generate(
     Raises:
         SpecliError: any of its kinds, before the first event.
     """
-    pair = find_pair(model, draft_model if use_draft else "none")
+    pair = choose_pair(model, draft_model if use_draft else NO_DRAFT, Silent())
     with Engine.load(pair.target, pair.draft, load) as engine:
         yield from engine.reply(engine.prompt(prompt, system=system, raw=raw), options)

@@ -1,1 +1,4 @@
-"""Evaluating a pair of models: whether the draft changes the output, and whether it makes the target faster."""
+"""Finding out about a pair of models: does drafting change the output, and does it make it faster.
+
+Audits, comparisons and tuning return plain data; how that is shown does not matter here.
+"""

@@ -1,18 +1,17 @@
-"""A comparison on disk: written as it is measured, so that one that died can be continued.
+"""A comparison on disk: written as it is measured, so that an interrupted one can be continued.
 
-Knows the file. Must not know models or what measurements mean. The file is JSON Lines: first an object that says what
-is measured and where, then one measurement a line.
+The file is JSON Lines: first an object that says what is measured and where, then one measurement a line.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from specli.errors import JournalError, OptionError
 from specli.evaluation.comparison import Measurement, measurement_from, measurement_json
+from specli.state import jsonl
 
 KIND, VERSION = "comparison", 1
 Header = dict[str, Any]
@@ -44,8 +43,7 @@ class Journal:
 
     def _append(self, content: Mapping[str, Any]) -> None:
         try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(content, ensure_ascii=False) + "\n")
+            jsonl.append(self._path, content)
         except OSError as error:
             raise JournalError(
                 f"cannot write {self._path}: {error.strerror}.", "Choose another file with -o."
@@ -53,24 +51,23 @@ class Journal:
 
 
 def read_journal(path: Path) -> tuple[Header, list[Measurement]]:
-    """Return what is measured, and what has been measured so far; a last line that was cut short is removed.
+    """Return what is measured, and what has been measured so far; damaged lines are left out and measured again.
 
     Raises:
-        JournalError: the file cannot be read, or is no comparison.
+        JournalError: the file cannot be read, or is not a comparison.
     """
     try:
-        data = path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            with path.open("r+b") as file:
-                file.truncate(len(whole))
+        objects, _ = jsonl.read(path)
     except OSError as error:
         raise JournalError(f"cannot read {path}: {error.strerror}.", "--resume takes a file that -o wrote.") from None
     try:
-        first, *rest = [json.loads(line) for line in whole.splitlines()]
-        if (first.pop("kind"), first.pop("version")) != (KIND, VERSION):
+        header, *rest = objects
+        if (header.pop("kind"), header.pop("version")) != (KIND, VERSION):
             raise ValueError("it is of another kind or version")
-        return first, [measurement_from(content) for content in rest]
+        for facts in header.get("models", ()):
+            if "quantisation" in facts:  # as specli 0.1 spelled it
+                facts["quantization"] = facts.pop("quantisation")
+        return header, [measurement_from(content) for content in rest]
     except (ValueError, TypeError, KeyError, AttributeError):
         raise JournalError(
             f"{path} holds no comparison that this version can continue.", "--resume takes a file that -o wrote."

@@ -1,29 +1,25 @@
-"""What a measurement ran on.
-
-Knows the operating system and llama.cpp's build. Must not know what is measured.
-"""
+"""What a measurement ran on: the machine, the software, and the models as they were loaded."""
 
 from __future__ import annotations
 
-import os
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
+from specli.llama import hardware
 from specli.llama.binding import version
 from specli.llama.model import LlamaModel, has_gpu_backend, on_gpu
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine and the program that drives it."""
+    """The machine and the software that measured."""
 
     processor: str
-    cores: int  # that this process may use
+    cores: int  # logical ones that this process may use
     system: str
     python: str
     llama_cpp_python: str
-    gpu: bool  # whether llama.cpp was built to use one
+    gpu: bool  # whether llama.cpp was built with GPU support
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +27,25 @@ class ModelFacts:
     """A model as it was loaded."""
 
     name: str
-    bytes: int
-    quantisation: str
+    bytes: int  # size of its file
+    quantization: str
     parameters: int
     threads: int
-    context: int
+    context: int  # tokens
     gpu: bool
     exact: bool
 
 
 def this_machine() -> Machine:
     """Describe the machine."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return Machine(_processor(), cores, platform.system(), platform.python_version(), version(), has_gpu_backend())
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    return Machine(
+        hardware.processor_name(),
+        hardware.usable_cores(),
+        platform.system(),
+        platform.python_version(),
+        version(),
+        has_gpu_backend(),
+    )
 
 
 def model_facts(name: str, model: LlamaModel) -> ModelFacts:
@@ -61,7 +53,7 @@ def model_facts(name: str, model: LlamaModel) -> ModelFacts:
     return ModelFacts(
         name,
         model.file.size,
-        model.file.quantisation,
+        model.file.quantization,
         model.file.parameters,
         model.threads,
         model.n_context,

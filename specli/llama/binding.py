@@ -1,7 +1,4 @@
-"""llama.cpp, imported in the one way that is safe, with its log under control.
-
-Knows the low-level bindings. Must not know what they are used for.
-"""
+"""llama.cpp's low-level bindings, imported in the one way that is safe, with the log under control."""
 
 from __future__ import annotations
 

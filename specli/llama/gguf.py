@@ -1,9 +1,7 @@
 """What a GGUF file says about itself, read without loading it.
 
-Knows the file format (GGUF versions 2 and 3, little endian). Must not know llama.cpp.
-
-A damaged file must be found here: llama.cpp maps model files into memory, and a file that is cut short can end
-the process instead of raising an error.
+GGUF versions 2 and 3, little endian. Damaged files must be found here: llama.cpp maps model files into memory, and a
+truncated file can end the process instead of raising an error.
 """
 
 from __future__ import annotations
@@ -16,85 +14,33 @@ from typing import Any
 
 from specli.errors import ModelFileError
 
-# Kind of a metadata value -> its struct code. 8 is a string, 9 an array.
+# Type of a metadata value -> its struct code. 8 is a string, 9 an array.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 
-# Kind of a tensor -> (name, values in a block, bytes in a block).
+# Number of a tensor type -> (name, values in a block, bytes in a block).
 TENSOR_KINDS = {
-    0: ("F32", 1, 4),
-    1: ("F16", 1, 2),
-    2: ("Q4_0", 32, 18),
-    3: ("Q4_1", 32, 20),
-    6: ("Q5_0", 32, 22),
-    7: ("Q5_1", 32, 24),
-    8: ("Q8_0", 32, 34),
-    10: ("Q2_K", 256, 84),
-    11: ("Q3_K", 256, 110),
-    12: ("Q4_K", 256, 144),
-    13: ("Q5_K", 256, 176),
-    14: ("Q6_K", 256, 210),
-    16: ("IQ2_XXS", 256, 66),
-    17: ("IQ2_XS", 256, 74),
-    18: ("IQ3_XXS", 256, 98),
-    19: ("IQ1_S", 256, 50),
-    20: ("IQ4_NL", 32, 18),
-    21: ("IQ3_S", 256, 110),
-    22: ("IQ2_S", 256, 82),
-    23: ("IQ4_XS", 256, 136),
-    24: ("I8", 1, 1),
-    25: ("I16", 1, 2),
-    26: ("I32", 1, 4),
-    27: ("I64", 1, 8),
-    28: ("F64", 1, 8),
-    29: ("IQ1_M", 256, 56),
-    30: ("BF16", 1, 2),
-    34: ("TQ1_0", 256, 54),
-    35: ("TQ2_0", 256, 66),
-    39: ("MXFP4", 32, 17),
-}
+    0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22),
+    7: ("Q5_1", 32, 24), 8: ("Q8_0", 32, 34), 10: ("Q2_K", 256, 84), 11: ("Q3_K", 256, 110), 12: ("Q4_K", 256, 144),
+    13: ("Q5_K", 256, 176), 14: ("Q6_K", 256, 210), 16: ("IQ2_XXS", 256, 66), 17: ("IQ2_XS", 256, 74),
+    18: ("IQ3_XXS", 256, 98), 19: ("IQ1_S", 256, 50), 20: ("IQ4_NL", 32, 18), 21: ("IQ3_S", 256, 110),
+    22: ("IQ2_S", 256, 82), 23: ("IQ4_XS", 256, 136), 24: ("I8", 1, 1), 25: ("I16", 1, 2), 26: ("I32", 1, 4),
+    27: ("I64", 1, 8), 28: ("F64", 1, 8), 29: ("IQ1_M", 256, 56), 30: ("BF16", 1, 2), 34: ("TQ1_0", 256, 54),
+    35: ("TQ2_0", 256, 66), 39: ("MXFP4", 32, 17),
+}  # fmt: skip
 
-# `general.file_type` -> the name people know the quantisation by.
+# `general.file_type` -> the common name of the quantization.
 FILE_TYPES = {
-    0: "F32",
-    1: "F16",
-    2: "Q4_0",
-    3: "Q4_1",
-    7: "Q8_0",
-    8: "Q5_0",
-    9: "Q5_1",
-    10: "Q2_K",
-    11: "Q3_K_S",
-    12: "Q3_K_M",
-    13: "Q3_K_L",
-    14: "Q4_K_S",
-    15: "Q4_K_M",
-    16: "Q5_K_S",
-    17: "Q5_K_M",
-    18: "Q6_K",
-    19: "IQ2_XXS",
-    20: "IQ2_XS",
-    21: "Q2_K_S",
-    22: "IQ3_XS",
-    23: "IQ3_XXS",
-    24: "IQ1_S",
-    25: "IQ4_NL",
-    26: "IQ3_S",
-    27: "IQ3_M",
-    28: "IQ2_S",
-    29: "IQ2_M",
-    30: "IQ4_XS",
-    31: "IQ1_M",
-    32: "BF16",
-    36: "TQ1_0",
-    37: "TQ2_0",
-    38: "MXFP4",
-}
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S",
+    12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS",
+    20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M",
+    28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """The head of a GGUF file."""
+    """The header of a GGUF file."""
 
     path: Path
     size: int  # bytes
@@ -110,8 +56,8 @@ class GgufFile:
         return str(self.metadata.get("general.architecture", "unknown"))
 
     @property
-    def quantisation(self) -> str:
-        """The name of the quantisation, or of the kind that most values have."""
+    def quantization(self) -> str:
+        """The name of the quantization, or of the type that most values have."""
         named = FILE_TYPES.get(self.metadata.get("general.file_type", -1))
         return named or (self.tensor_kinds[0] if self.tensor_kinds else "unknown")
 
@@ -121,10 +67,10 @@ class GgufFile:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Read the head of a GGUF file and check that the file is as long as it says.
+    """Read the header of a GGUF file, and check that the file has the length that it announces.
 
     Raises:
-        ModelFileError: the file is missing, unreadable, empty, no GGUF, damaged or cut short.
+        ModelFileError: the file is missing, unreadable, empty, not a GGUF file, damaged or cut short.
     """
     try:
         if path.is_dir():
@@ -139,7 +85,7 @@ def read_gguf(path: Path) -> GgufFile:
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror or error}.", "Check its permissions.") from None
     except (struct.error, UnicodeDecodeError, OverflowError, MemoryError, IndexError):
-        raise _damaged(path, f"its head does not fit in the {size} bytes of the file") from None
+        raise _damaged(path, f"its header does not fit in the {size} bytes of the file") from None
 
 
 def _damaged(path: Path, why: str) -> ModelFileError:
@@ -194,7 +140,7 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
 
 
 class _Reader:
-    """A place in the bytes that moves on with what is read."""
+    """A position in the bytes that advances with what is read."""
 
     def __init__(self, data: mmap.mmap, at: int) -> None:
         self._data = data
@@ -224,7 +170,7 @@ class _Reader:
         return self.scalar(_SCALARS[kind]) if kind in _SCALARS else self._unknown(kind)
 
     def _array(self) -> int:
-        """Step over an array and return its length; vocabularies are long and nobody needs their texts here."""
+        """Skip an array and return its length; vocabularies are long, and their texts are not needed here."""
         kind, length = self.scalar("I"), self.scalar("Q")
         if kind in _SCALARS:
             self.skip(length * struct.calcsize("<" + _SCALARS[kind]))

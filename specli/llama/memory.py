@@ -1,20 +1,16 @@
-"""Whether models and their caches fit into this machine's memory, asked before they are loaded.
-
-Knows what files say about themselves and how much memory is free. Must not know how a model is loaded.
-"""
+"""Whether models and their caches fit into this machine's memory, checked before they are loaded."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from specli.errors import ModelLoadError
+from specli.llama import hardware
 from specli.llama.gguf import GgufFile
 
 
 def needed_bytes(file: GgufFile, context: int) -> int:
-    """Return about how much memory a model takes: its weights, and keys and values of a whole context in 16 bits."""
+    """Return about how many bytes a model takes: its weights, and keys and values of a full context in 16 bits."""
     layers = _number(file, "block_count")
     heads = _number(file, "attention.head_count")
     key_heads = min(_number(file, "attention.head_count_kv") or heads, heads)  # a list counts as its length
@@ -29,32 +25,18 @@ def _number(file: GgufFile, key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def available_bytes() -> int | None:
-    """Return how much memory programs can still get; None where it is not known."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError):
-        pass
-    try:  # elsewhere, at least what the machine has
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
-
-
 def require_memory(models: Sequence[tuple[GgufFile, int]]) -> None:
-    """Refuse models that do not fit together.
+    """Refuse models that do not fit into memory together.
 
     Args:
-        models: each file, and the tokens of its context.
+        models: each file, and its context in tokens.
 
     Raises:
         ModelLoadError: they need more memory than there is; the message has the numbers.
     """
-    available = available_bytes()
+    available = hardware.available_memory()
     needed = [needed_bytes(file, context) for file, context in models]
-    if available is None or sum(needed) <= available:
+    if sum(needed) <= available:
         return
     parts = " + ".join(
         f"{need / 1e9:.2f} GB for {file.path.name}" for (file, _), need in zip(models, needed, strict=True)

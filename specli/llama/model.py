@@ -18,6 +18,7 @@ import numpy as np
 from specli.decoding.options import MAX_DRAFT_LENGTH
 from specli.decoding.sampling import Floats
 from specli.errors import DecodeError, Interrupted, ModelLoadError, ModelUnsupportedError, OptionError
+from specli.llama import hardware
 from specli.llama.binding import last_complaint, llama_cpp, version
 from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.options import DEFAULT_CONTEXT, LoadOptions
@@ -39,10 +40,7 @@ GPU_REBUILD_HINT = (
 
 def default_threads() -> int:
     """Return the number of physical cores: a second thread on a core slows llama.cpp down."""
-    siblings = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
-    cores = {path.read_text() for path in siblings}
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(len(cores), usable) if cores else max(1, usable // 2)
+    return hardware.usable_physical_cores()
 
 
 def has_gpu_backend() -> bool:

@@ -1,7 +1,4 @@
-"""The pair check: can this draft model serve this target model, and if not, why.
-
-Knows two vocabularies. Must not know weights: the check needs none.
-"""
+"""The pair check: can this draft model serve this target model, and if not, why. It needs vocabularies, not weights."""
 
 from __future__ import annotations
 
@@ -15,8 +12,8 @@ from specli.llama.vocabulary import Vocabulary
 class PairReport:
     """The outcome of a pair check."""
 
-    problems: tuple[str, ...]  # why the pair does not work, the first being the most telling
-    shared_tokens: int  # ids below this mean the same to both
+    problems: tuple[str, ...]  # why the pair does not work, the most telling reason first
+    shared_tokens: int  # ids below this are in both vocabularies
     target_tokens: int
     draft_tokens: int
 

@@ -1,7 +1,4 @@
-"""Between people's text and the model's tokens: prompts in, whole characters out.
-
-Knows vocabularies and chat templates. Must not know caches, logits or the terminal.
-"""
+"""Between people's text and the model's tokens: prompts in, whole characters out."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ class Message:
 
 
 class TextStream:
-    """Turns tokens into text as they come: whole characters only, and nothing of a stop string.
+    """Turns tokens into text as they arrive: whole characters only, and no part of a stop string.
 
     Args:
-        vocabulary: the model's.
+        vocabulary: that of the model.
         stops: the reply ends before the first of these strings that appears.
     """
 
@@ -54,7 +51,7 @@ class TextStream:
         if self.stopped:
             return ""
         text = self._held + text
-        found = [place for stop in self._stops if (place := text.find(stop)) >= 0]
+        found = [start for stop in self._stops if (start := text.find(stop)) >= 0]
         if found:
             self.stopped = True
             self._held = ""
@@ -96,7 +93,7 @@ def chat_prompt(
     """
     rendered = render_template(vocabulary, messages)
     begin = vocabulary.text(vocabulary.begin_token)
-    add_special = not (begin and rendered.startswith(begin))  # some templates write it, some leave it to the tokeniser
+    add_special = not (begin and rendered.startswith(begin))  # some templates write it, some leave it to the tokenizer
     typed = [message.content for message in messages]
     if parse_special or not any(_has_control(vocabulary, text) for text in typed):
         kept, at = _kept(vocabulary, rendered, known)
@@ -125,7 +122,7 @@ def _kept(vocabulary: Vocabulary, rendered: str, known: Sequence[int]) -> tuple[
     starts = tuple(text.encode() for text in vocabulary.control_texts)
     count = at = best_count = best_at = 0
     if known and known[0] == vocabulary.begin_token and not data.startswith(vocabulary.text(known[0]).encode()):
-        count = 1  # put there by the tokeniser
+        count = 1  # put there by the tokenizer
     for token in known[count:]:
         piece = vocabulary.text(token).encode() if token in control else vocabulary.piece(token)
         if not piece or not data.startswith(piece, at):

@@ -1,7 +1,4 @@
-"""The vocabulary of a model: text to tokens and back.
-
-Knows llama.cpp's tokeniser. Must not know caches or logits.
-"""
+"""The vocabulary of a model: text to tokens and back."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ class Vocabulary:
 
     @property
     def type_name(self) -> str:
-        """The kind of tokeniser: BPE, SPM, ..."""
+        """The kind of tokenizer: BPE, SPM, ..."""
         number = int(llama_cpp.llama_vocab_type(self._vocab))
         return _TYPE_NAMES.get(number, f"type {number}")
 
@@ -66,7 +63,7 @@ class Vocabulary:
 
     @cached_property
     def texts(self) -> list[bytes]:
-        """The raw text of each token, as it stands in the file."""
+        """The raw text of each token, as it is in the file."""
         vocab, text = self._vocab, llama_cpp.llama_vocab_get_text
         return [text(vocab, token) for token in range(self.size)]
 
@@ -93,7 +90,7 @@ class Vocabulary:
         return raw.decode("utf-8", errors="replace")
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Turn text into tokens.
+        """Return the token ids of a text.
 
         Args:
             text: any text.
@@ -102,13 +99,14 @@ class Vocabulary:
         """
         data = text.encode("utf-8", errors="surrogatepass")
         size = len(data)
-        room = size + 2
+        capacity = size + 2  # tokens
         while True:
-            buffer = (llama_cpp.llama_token * room)()
-            count = int(llama_cpp.llama_tokenize(self._vocab, data, size, buffer, room, add_special, parse_special))
+            buffer = (llama_cpp.llama_token * capacity)()
+            found = llama_cpp.llama_tokenize(self._vocab, data, size, buffer, capacity, add_special, parse_special)
+            count = int(found)
             if count >= 0:
                 return list(buffer[:count])
-            room = -count
+            capacity = -count
 
     def piece(self, token: int) -> bytes:
         """Return the bytes that a token adds to the text: none for control tokens, and perhaps half a character."""
@@ -118,13 +116,13 @@ class Vocabulary:
         return cached
 
     def _piece(self, token: int) -> bytes:
-        room = 64
+        capacity = 64  # bytes
         while True:
-            buffer = ctypes.create_string_buffer(room)
-            count = int(llama_cpp.llama_token_to_piece(self._vocab, token, buffer, room, 0, False))
+            buffer = ctypes.create_string_buffer(capacity)
+            count = int(llama_cpp.llama_token_to_piece(self._vocab, token, buffer, capacity, 0, False))
             if count >= 0:
                 return buffer.raw[:count]
-            room = -count
+            capacity = -count
 
 
 def _or_none(token: int) -> int | None:

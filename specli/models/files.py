@@ -1,9 +1,7 @@
 """The files of models: find them on this disk, or fetch them from the first source that delivers the right bytes.
 
-Knows which places and sources there are, and in which order. Must not know what is in a model, or how a source works.
-
-A file appears under its name only when it is whole: it grows under another one, is checked, and is renamed. An
-interrupted fetch goes on where it stopped. A lock lets a second fetch of the same model wait for the first.
+A file appears under its name only once it is complete: it grows under another name, is checked, and is renamed. An
+interrupted fetch resumes where it stopped. A lock makes a second fetch of the same model wait for the first.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from filelock import FileLock, Timeout
 from specli.errors import DownloadError, ModelFileError
 from specli.models import hub, wheels
 from specli.models.registry import HuggingFaceSource, ModelEntry, Source
-from specli.models.storage import Report, Silent, explained_disk_errors, is_whole, models_directory, own_path
+from specli.models.storage import Report, Silent, explained_disk_errors, is_whole, own_path
 
-__all__ = ["Report", "Silent", "ensure_file", "fetch_file", "find_file", "models_directory", "own_path"]
+__all__ = ["Report", "Silent", "ensure_file", "fetch_file", "find_file", "own_path"]
 
 
 def find_file(entry: ModelEntry) -> Path | None:
@@ -65,7 +63,7 @@ def _fetch_from_any(entry: ModelEntry, report: Report) -> Path:
             if following is not None:
                 report.say(f"{failures[-1].message}; trying {following}")
         else:
-            for other in entry.sources:  # what they had begun is of no use any more
+            for other in entry.sources:  # their partial files are no longer needed
                 _discard(entry, other)
             return fetched
     raise DownloadError(

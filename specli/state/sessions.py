@@ -1,13 +1,7 @@
-"""Conversations on disk: one file each, to which every event is appended as it happens.
-
-Knows the files. Must not know what events mean. The files are JSON Lines; a line that was cut short by a crash is
-skipped.
-"""
+"""Conversations on disk: one JSON Lines file each, to which every event is appended as it happens."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,22 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_state_path
-
 from specli.errors import SessionError
+from specli.state import jsonl
+from specli.state.paths import sessions_directory
 
 VERSION = 1
-
-
-def state_directory() -> Path:
-    """Return the folder of what specli remembers: sessions and the history of what was typed."""
-    home = os.environ.get("SPECLI_HOME")
-    return Path(home) / "state" if home else user_state_path("specli")
-
-
-def sessions_directory() -> Path:
-    """Return the folder of all sessions."""
-    return state_directory() / "sessions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +27,7 @@ class SessionSummary:
 
 
 class Session:
-    """A file that events are appended to. It is created with the first event of the user."""
+    """A file that events are appended to. The first event creates it."""
 
     def __init__(self, path: Path, start: Mapping[str, Any]) -> None:
         self.path = path
@@ -63,12 +46,7 @@ class Session:
         """
         lines = [event] if self.path.exists() else [{"type": "start", "version": VERSION, **self._start}, event]
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
-                file.flush()
-                os.fsync(file.fileno())
+            jsonl.append(self.path, *lines, private=True)
         except OSError as error:
             raise SessionError(
                 f"cannot write the session {self.path}: {error.strerror}.", "'--no-session' goes without."
@@ -76,7 +54,7 @@ class Session:
 
 
 def new_session(start: Mapping[str, Any]) -> Session:
-    """Return a session named by the time, which becomes a file with its first event."""
+    """Return a session named after the present time; its file is created with its first event."""
     stem = datetime.now().strftime("%Y-%m-%d-%H%M%S")
     path = sessions_directory() / f"{stem}.jsonl"
     number = 1
@@ -92,7 +70,7 @@ def session_path(name: str | None) -> Path:
     Raises:
         SessionError: there is none.
     """
-    if name is not None and (Path(name).is_file() or "/" in name):
+    if name is not None and (Path(name).is_file() or Path(name).name != name):
         return Path(name)
     found = sorted(sessions_directory().glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True)
     if name is not None:
@@ -107,34 +85,22 @@ def session_path(name: str | None) -> Path:
 def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the events of a session and how many damaged lines were skipped.
 
-    A last line without an end is completed, so that the next event gets a line of its own.
-
     Raises:
-        SessionError: the file cannot be read, or is no session.
+        SessionError: the file cannot be read, or is not a session.
     """
     try:
-        data = path.read_bytes()
-        if data and not data.endswith(b"\n"):
-            with path.open("ab") as file:
-                file.write(b"\n")
+        found, damaged = jsonl.read(path)
     except OSError as error:
         raise SessionError(f"cannot read {path}: {error.strerror}.", "/sessions lists what there is.") from None
-    events, damaged = [], 0
-    for line in data.splitlines():
-        try:
-            event = json.loads(line)
-            if not isinstance(event, dict) or not isinstance(event.get("type"), str):
-                raise ValueError
-            events.append(event)
-        except ValueError:
-            damaged += 1
+    events = [event for event in found if isinstance(event.get("type"), str)]
+    damaged += len(found) - len(events)
     if not events or events[0]["type"] != "start" or events[0].get("version") != VERSION:
         raise SessionError(f"{path} is no session of this version of specli.", "/sessions lists what there is.")
     return events, damaged
 
 
 def list_sessions() -> list[SessionSummary]:
-    """Return all sessions, the latest first; files that are none are left out."""
+    """Return all sessions, the latest first; other files are left out."""
     found = []
     for path in sessions_directory().glob("*.jsonl"):
         try:

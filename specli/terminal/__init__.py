@@ -1,1 +1,1 @@
-"""What a person sees: commands, messages, progress."""
+"""What a person sees: commands, options, the chat, messages and progress."""

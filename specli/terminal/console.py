@@ -34,6 +34,7 @@ from specli.terminal.options import spelled
 
 if TYPE_CHECKING:
     from specli.engine.reply import Reply
+from specli.models.storage import Report
 
 # A pipe has no width that a table should be folded to.
 output = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 1000)
@@ -179,7 +180,7 @@ def bytes_text(count: int | None) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB" if count >= 1e5 else f"{count} bytes"
 
 
-class FetchReport:
+class FetchReport(Report):
     """Shows a fetch: a bar with speed and size on a terminal, single lines elsewhere."""
 
     def __init__(self) -> None:
@@ -195,7 +196,6 @@ class FetchReport:
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> FetchReport:
-        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -209,6 +209,7 @@ class FetchReport:
     def progress(self, activity: str, done: int, total: int) -> None:
         """Move the bar of an activity."""
         if activity not in self._tasks:
+            self._bar.start()
             self._tasks[activity] = self._bar.add_task(activity, total=total, completed=done)
             if self._bar.disable:
                 note(f"{activity} ({bytes_text(total)})")

@@ -1,21 +1,20 @@
-"""Ctrl-C while a model works: the first one asks it to end, the second ends the program.
-
-Knows signals. Must not know what is being interrupted.
-"""
+"""The keyboard while a model works: Ctrl-C asks it to end, other keys wait. The differences of systems are here."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
 class Interrupts:
     """Says, while it is entered, whether Ctrl-C was pressed; call it to ask. It may be entered again and again.
 
-    An exception could arrive in the middle of a call into llama.cpp and be lost there, or leave a cache half
-    changed; a flag that is asked for at safe places cannot.
+    The first Ctrl-C sets a flag, the second ends the program. An exception could arrive in the middle of a call into
+    llama.cpp and be lost there, or leave a cache half changed; a flag that is checked at safe points cannot.
     """
 
     def __init__(self) -> None:
@@ -39,3 +38,25 @@ class Interrupts:
             sys.stdout.flush()
             os._exit(130)
         self._pressed = True
+
+
+@contextmanager
+def quiet_keys() -> Iterator[None]:
+    """Keep what is typed from appearing in the middle of a reply; it is read afterwards. Not on Windows."""
+    if sys.platform == "win32":
+        yield
+        return
+    import termios
+
+    try:
+        before = termios.tcgetattr(sys.stdin)
+        silent = [*before]
+        silent[3] &= ~termios.ECHO
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
+    except (OSError, ValueError, termios.error):  # not a terminal
+        yield
+        return
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -15,6 +15,7 @@ from specli.errors import MissingExtraError, OptionError
 from specli.evaluation.comparison import Configuration
 from specli.evaluation.distribution import BINS, DistributionReport
 from specli.evaluation.summary import OVERALL, Figures
+from specli.state.atomic import replacing
 
 KINDS = (".png", ".svg")
 BLUE, ORANGE, GRAY = "#2563a8", "#d2691e", "#8a8f98"
@@ -53,13 +54,9 @@ def new_figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]
 
 
 def save(figure: Any, path: Path) -> None:
-    """Write a plot, whole or not at all."""
-    unfinished = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    try:
+    """Write a picture, whole or not at all."""
+    with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=150, facecolor="white")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def save_audit(report: DistributionReport, path: Path) -> None:

@@ -284,15 +284,20 @@ def test_a_file_of_measurements(tmp_path, measured):
         Journal.create(path, {})
 
 
-def test_a_line_that_was_cut_short_is_dropped(tmp_path, measured):
+def test_a_line_that_was_cut_short_is_replaced_by_the_next_one(tmp_path, measured):
     path = tmp_path / "results.jsonl"
     journal = Journal.create(path, {})
     journal.add(measured[0])
     whole = path.read_bytes()
-    for length in (1, 30, len(json.dumps(measurement_json(measured[1])))):
-        path.write_bytes(whole + json.dumps(measurement_json(measured[1])).encode()[:length])
-        assert read_journal(path)[1] == [measured[0]]
-        assert path.read_bytes() == whole
+    line = json.dumps(measurement_json(measured[1])).encode()
+    for length in (1, 30, len(line) - 1, len(line)):
+        path.write_bytes(whole + line[:length])
+        kept = measured[: 2 if length == len(line) else 1]  # a measurement that lacks only its line end is complete
+        assert read_journal(path)[1] == kept
+        journal.add(measured[2])
+        assert read_journal(path)[1] == [*kept, measured[2]]
+        assert path.read_bytes().startswith(whole + line if len(kept) == 2 else whole + b'{"prompt"')
+        assert path.read_bytes().count(b"\n") == len(kept) + 2
 
 
 HEAD = b'{"kind": "comparison", "version": 1}\n'

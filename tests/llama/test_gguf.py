@@ -12,7 +12,7 @@ from specli.llama.gguf import FILE_TYPES, TENSOR_KINDS, read_gguf
 
 def test_a_whole_file(tiny_file):
     file = read_gguf(tiny_file)
-    assert (file.architecture, file.quantisation, file.value("context_length")) == ("llama", "F32", 2048)
+    assert (file.architecture, file.quantization, file.value("context_length")) == ("llama", "F32", 2048)
     assert file.metadata["tokenizer.ggml.tokens"] == 40
     assert file.tensor_kinds == ("F32",)
     assert file.parameters == sum(tensor.n_elements for tensor in gguf.GGUFReader(tiny_file).tensors)
@@ -36,8 +36,8 @@ def test_a_damaged_head_is_read_or_refused_but_nothing_else(tiny_file, tmp_path)
     refused = 0
     for _ in range(1500):
         copy = bytearray(data)
-        for place in rng.integers(4, 2600, size=rng.integers(1, 4)):
-            copy[place] = rng.integers(256)
+        for position in rng.integers(4, 2600, size=rng.integers(1, 4)):
+            copy[position] = rng.integers(256)
         damaged.write_bytes(copy)
         try:
             read_gguf(damaged)

@@ -272,7 +272,7 @@ def llama_cpp_probabilities(logits, sampling: SamplingOptions, history) -> np.nd
     data = (llama_cpp.llama_token_data * size)(*((token, float(logit), 0.0) for token, logit in enumerate(logits)))
     array = llama_cpp.llama_token_data_array(data, size, -1, False)
     llama_cpp.llama_sampler_apply(chain, array)
-    kept = [(array.data[place].id, array.data[place].logit) for place in range(array.size)]
+    kept = [(array.data[at].id, array.data[at].logit) for at in range(array.size)]
     llama_cpp.llama_sampler_free(chain)
     probs = np.zeros(size)
     highest = max(logit for _, logit in kept)

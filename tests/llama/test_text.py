@@ -71,12 +71,12 @@ def test_any_text_cut_anywhere(text, stops, seed):
         pieces.append(data[:size])
         data = data[size:]
     texts, stopped = stream(pieces, stops)
-    places = [text.find(stop) for stop in stops if stop in text]
-    if places:
+    starts = [text.find(stop) for stop in stops if stop in text]
+    if starts:
         assert stopped
         # A stop is seen with the first token that completes one, so a longer one that began earlier may be incomplete.
         assert text.startswith("".join(texts))
-        assert len("".join(texts)) <= max(places)
+        assert len("".join(texts)) <= max(starts)
     else:
         assert ("".join(texts), stopped) == (text, False)
 

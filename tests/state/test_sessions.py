@@ -27,7 +27,7 @@ def test_a_session_begins_with_its_first_event(home):
     assert new_session(START).path != session.path
 
 
-def test_a_line_that_was_cut_short_is_skipped_and_the_next_one_is_whole(home):
+def test_a_line_that_was_cut_short_is_skipped_and_replaced_by_the_next_one(home):
     session = new_session(START)
     session.add({"type": "user", "content": "one"})
     whole = session.path.read_bytes()
@@ -38,7 +38,8 @@ def test_a_line_that_was_cut_short_is_skipped_and_the_next_one_is_whole(home):
         assert (len(events), damaged) == (2, 1)
         session.add({"type": "user", "content": "two"})
         events, damaged = read_events(session.path)
-        assert ([event.get("content") for event in events], damaged) == ([None, "one", "two"], 1)
+        assert ([event.get("content") for event in events], damaged) == ([None, "one", "two"], 0)
+        assert session.path.read_bytes().startswith(whole)
 
 
 def test_the_list_and_finding_by_name(home):

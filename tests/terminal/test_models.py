@@ -22,7 +22,7 @@ def test_list(specli):
 def test_show(specli):
     result = specli("show", "tiny")
     assert result.code == 0
-    for fact in ("architecture      llama", "quantisation      F32", "context length    2048", "license           MIT"):
+    for fact in ("architecture      llama", "quantization      F32", "context length    2048", "license           MIT"):
         assert fact in result.out
     found = specli("show", "tiny", "--json").json
     assert found["vocabulary"] == 40
@@ -93,6 +93,6 @@ def test_quantize(specli, tmp_path, monkeypatch):
     result = specli("quantize", "tiny", "--type", "q8_0")
     assert (result.code, result.out) == (0, "tiny-q8_0.gguf\n")
     assert "became" in result.err
-    assert specli("show", "tiny-q8_0.gguf", "--json").json["quantisation"] == "Q8_0"
+    assert specli("show", "tiny-q8_0.gguf", "--json").json["quantization"] == "Q8_0"
     assert specli("quantize", "tiny", "--type", "q8_0").code == 2
     assert specli("quantize", "tiny", "--type", "q9").code == 2

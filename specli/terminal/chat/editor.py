@@ -1,7 +1,4 @@
-"""Where a person types: an editor with history and completion on a terminal, plain lines elsewhere.
-
-Knows the keyboard; the only place that imports prompt_toolkit. Must not know what is done with what was typed.
-"""
+"""Where a person types: an editor with history and completion on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -35,33 +31,20 @@ class LineReader(Protocol):
 
 
 def make_reader(commands: Sequence[str], history: Path | None) -> LineReader:
-    """Return the editor, or a reader of plain lines where input or output is no terminal, or a dumb one."""
-    if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+    """Return the editor, or a reader of plain lines unless input and output are a terminal that can do more.
+
+    Args:
+        commands: names to complete, slash included.
+        history: the file of what was typed earlier, created with its folder for its owner only; None keeps nothing.
+    """
+    terminal = os.environ.get("TERM", "" if os.name == "nt" else "dumb")  # Windows sets no such variable
+    if sys.stdin.isatty() and sys.stdout.isatty() and terminal != "dumb":
         return _Editor(commands, history)
     return _Lines()
 
 
-@contextmanager
-def quiet_keys() -> Iterator[None]:
-    """Keep what is typed meanwhile from appearing in the middle of a reply; it is read afterwards."""
-    try:
-        import termios
-
-        before = termios.tcgetattr(sys.stdin)
-        silent = termios.tcgetattr(sys.stdin)
-        silent[3] &= ~termios.ECHO
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
-    except (ImportError, OSError, ValueError, termios.error):  # no terminal, or another system
-        yield
-        return
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
 class _Lines:
-    """One line, one message; lines between triple quotes are one message, too."""
+    """Each line is a message, and so are the lines between triple quotes."""
 
     def read(self) -> str:
         if sys.stdin.isatty():
@@ -74,7 +57,7 @@ class _Lines:
         while text.startswith(QUOTES) and not _closed(text):
             line = sys.stdin.readline()
             if not line:
-                console.warn(f"the input ended before the closing {QUOTES}.", "What there was of the message is sent.")
+                console.warn(f"the input ended before the closing {QUOTES}.", "The message is sent as far as it goes.")
                 break
             text += "\n" + line.rstrip("\r\n")
         return unquoted(text)
@@ -103,7 +86,7 @@ class _Editor:
         from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
         class Commands(Completer):
-            """Completes commands, and file names after those that take one."""
+            """Completes commands, and file names after commands that take one."""
 
             def __init__(self) -> None:
                 self._paths = PathCompleter(expanduser=True)
@@ -155,7 +138,7 @@ class _Editor:
 
 
 def edit(text: str) -> str:
-    """Let a person edit a text in $VISUAL or $EDITOR, and return what it became.
+    """Open a text in $VISUAL or $EDITOR, and return the edited text.
 
     Raises:
         OptionError: there is no editor, or it failed.
@@ -166,9 +149,9 @@ def edit(text: str) -> str:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        done = subprocess.run([*shlex.split(editor), name], check=False)
+        done = subprocess.run([*shlex.split(editor, posix=os.name != "nt"), name], check=False)
         if done.returncode != 0:
-            raise OptionError(f"the editor {editor!r} ended with {done.returncode}.", "The text is as it was.")
+            raise OptionError(f"the editor {editor!r} ended with {done.returncode}.", "Your text was not changed.")
         return path.read_text(encoding="utf-8").rstrip("\n")
     except OSError as error:
         raise OptionError(f"cannot start the editor {editor!r}: {error.strerror}.", "Set EDITOR to another.") from None

@@ -20,9 +20,8 @@ from specli.models.registry import load_registry
 from specli.state import sessions
 from specli.state.sessions import Session
 from specli.terminal import console
-from specli.terminal.chat import editor
 from specli.terminal.commands.models import model_path
-from specli.terminal.interrupts import Interrupts
+from specli.terminal.interrupts import Interrupts, quiet_keys
 from specli.terminal.options import OnFull
 from specli.terminal.reply_view import MarkdownReply, PlainReply, stream_reply
 
@@ -110,7 +109,7 @@ class Chat:
 
     def _generate(self, tokens: list[int]) -> Reply:
         seed = None if self.options.seed is None else self.options.seed + self._replies
-        with self._interrupts, editor.quiet_keys():
+        with self._interrupts, quiet_keys():
             events = self.engine.reply(tokens, replace(self.options, seed=seed), interrupted=self._interrupts)
             if self._markdown and console.output.is_terminal:
                 return stream_reply(events, MarkdownReply())

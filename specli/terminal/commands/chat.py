@@ -12,6 +12,7 @@ from specli.engine.options import ReplyOptions
 from specli.errors import OptionError
 from specli.llama.options import LoadOptions
 from specli.state import sessions
+from specli.state.paths import history_path
 from specli.terminal import console, options
 from specli.terminal.command import command
 from specli.terminal.commands.models import choose_pair
@@ -97,7 +98,7 @@ def chat(
             session_chat.resume(resumed)
         if system is not None:
             session_chat.happen({"type": "system", "content": system})
-        history = None if no_history else sessions.state_directory() / "history"
+        history = None if no_history else history_path()
         reader = editor.make_reader(tuple(commands.COMMANDS), history)
         if sys.stdin.isatty():
             console.note(f"{pair.target_name} with {pair.draft_name or 'no draft model'}. /help lists the commands.")

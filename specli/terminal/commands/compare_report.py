@@ -39,7 +39,7 @@ def print_header(models: Sequence[ModelFacts], machine: Machine, settings: Setti
     for role, facts in zip(("target", *["draft"] * len(models)), models, strict=False):
         size, threads = console.bytes_text(facts.bytes), _count(facts.threads, "thread")
         console.print_line(
-            f"{role} {facts.name}: {facts.quantisation}, {size}, {threads}, "
+            f"{role} {facts.name}: {facts.quantization}, {size}, {threads}, "
             f"{'GPU' if facts.gpu else 'CPU'}{', exact mode' if facts.exact else ''}"
         )
     drafter = "" if settings.drafter == "auto" else f"drafter {settings.drafter}, "

@@ -10,8 +10,10 @@ import typer
 from specli.engine.options import ReplyOptions
 from specli.errors import OptionError, PairError
 from specli.models import files
-from specli.models.pair import NO_DRAFT, Pair, find_pair
-from specli.models.registry import ModelEntry, Registry, load_registry, user_registry_path
+from specli.models import pair as pairs
+from specli.models.pair import NO_DRAFT, Pair
+from specli.models.registry import ModelEntry, Registry, load_registry
+from specli.state.paths import user_registry_path
 from specli.terminal import console
 from specli.terminal.command import command
 from specli.terminal.options import ModelOptions, OutputOptions
@@ -25,12 +27,9 @@ ModelArgument = Annotated[
 
 
 def choose_pair(model: str | None, draft_model: str | None) -> Pair:
-    """Find a target and its draft model, and fetch what is not on this disk.
-
-    Raises:
-        SpecliError: a model is unknown or cannot be fetched.
-    """
-    return find_pair(model, draft_model, model_path)
+    """Find the target and its draft model, and fetch what is not on this disk; see `specli.models.pair`."""
+    with console.FetchReport() as report:
+        return pairs.choose_pair(model, draft_model, report)
 
 
 def choose_pair_for(models: ModelOptions, reply: ReplyOptions) -> Pair:
@@ -54,11 +53,8 @@ def model_path(entry: ModelEntry) -> Path:
     Raises:
         SpecliError: it cannot be fetched.
     """
-    found = files.find_file(entry)
-    if found is not None:
-        return found
     with console.FetchReport() as report:
-        return files.fetch_file(entry, report)
+        return files.ensure_file(entry, report)
 
 
 @command(without={"as_json"})
@@ -128,7 +124,7 @@ def show(model: ModelArgument, output: OutputOptions = OutputOptions()) -> None:
         "title": file.metadata.get("general.name"),
         "architecture": file.architecture,
         "parameters": file.parameters,
-        "quantisation": file.quantisation,
+        "quantization": file.quantization,
         "tensor_kinds": list(file.tensor_kinds),
         "context_length": file.value("context_length"),
         "sliding_window": file.value("attention.sliding_window"),

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from specli.llama.quantizing import QUANTISATIONS, check_quantisation, quantise
 from specli.models.registry import load_registry
 from specli.terminal import console
 from specli.terminal.command import command
@@ -19,7 +18,7 @@ from specli.terminal.options import OutputOptions
 @command(without={"as_json"})
 def quantize(
     model: ModelArgument,
-    kind: Annotated[str, typer.Option("--type", help=f"Type of weights: {', '.join(QUANTISATIONS)}.", metavar="TYPE")],
+    kind: Annotated[str, typer.Option("--type", help="Type of weights, such as q4_0, q8_0 or bf16.", metavar="TYPE")],
     destination: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="The new file. Default: MODEL-TYPE.gguf, here.", metavar="FILE"),
@@ -34,12 +33,14 @@ def quantize(
     Example:
         specli quantize qwen2.5-coder-0.5b --type q4_0
     """
-    check_quantisation(kind)
+    from specli.llama import quantizing
+
+    quantizing.check_quantization(kind)
     entry = load_registry().find(model)
     source = model_path(entry)
     destination = destination or Path(f"{entry.name.removesuffix('.gguf')}-{kind.lower()}.gguf")
     with Interrupts() as interrupted, console.counting(f"Writing {destination.name}") as progress:
-        quantise(source, destination, kind, progress=progress, interrupted=interrupted)
+        quantizing.quantize(source, destination, kind, progress=progress, interrupted=interrupted)
     console.note(
         f"{console.bytes_text(source.stat().st_size)} became {console.bytes_text(destination.stat().st_size)}."
     )
