@@ -11,20 +11,23 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from specli.errors import SpecliError
+from specli.errors import SpecliError as SpecliError
 
 if TYPE_CHECKING:
-    from specli.decoding.loop import PromptProgress
-    from specli.decoding.metrics import Metrics
-    from specli.decoding.options import SamplingOptions
-    from specli.decoding.sampling import Distribution
-    from specli.decoding.verification import verify
-    from specli.engine.engine import Engine
-    from specli.engine.loading import generate, load
-    from specli.engine.options import ReplyOptions
-    from specli.engine.reply import Piece, Reply, ReplyStream
-    from specli.llama.options import LoadOptions
-    from specli.llama.text import Message
+    from specli.decoding.loop import PromptProgress as PromptProgress
+    from specli.decoding.metrics import Metrics as Metrics
+    from specli.decoding.options import SamplingOptions as SamplingOptions
+    from specli.decoding.sampling import Distribution as Distribution
+    from specli.decoding.verification import verify as verify
+    from specli.engine.engine import Engine as Engine
+    from specli.engine.loading import generate as generate
+    from specli.engine.loading import load as load
+    from specli.engine.options import ReplyOptions as ReplyOptions
+    from specli.engine.reply import Piece as Piece
+    from specli.engine.reply import Reply as Reply
+    from specli.engine.reply import ReplyStream as ReplyStream
+    from specli.llama.options import LoadOptions as LoadOptions
+    from specli.llama.text import Message as Message
 
 __version__ = "0.1.0"
 
@@ -45,23 +48,7 @@ _HOMES = {
     "load": "engine.loading",
     "verify": "decoding.verification",
 }
-__all__ = [
-    "Distribution",
-    "Engine",
-    "LoadOptions",
-    "Message",
-    "Metrics",
-    "Piece",
-    "PromptProgress",
-    "Reply",
-    "ReplyOptions",
-    "ReplyStream",
-    "SamplingOptions",
-    "SpecliError",
-    "generate",
-    "load",
-    "verify",
-]
+__all__ = [*_HOMES, "SpecliError"]
 
 
 def __getattr__(name: str) -> Any:

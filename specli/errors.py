@@ -4,24 +4,7 @@ Every error is one sentence that names the value and the bound, and one hint tha
 as in Python, in backquotes; the command line writes the flag instead, and turns an error into an exit code, in
 `specli.terminal.app`. A broken rule of our own code is an `assert` instead, and is never caught.
 
-    SpecliError                exit 1
-    ├── OptionError            exit 2   an option or argument has a value that cannot be used
-    ├── RegistryError                   a models.toml that cannot be read
-    ├── ModelNotFoundError              no file, registry entry or repository has this name
-    ├── ModelFileError                  a file that is missing, empty, cut short or no GGUF
-    ├── ModelUnsupportedError           a model that speculative decoding cannot run
-    ├── ModelLoadError                  llama.cpp refused the file or the context
-    ├── DecodeError                     llama.cpp failed in the middle of the work
-    ├── PairError                       this draft model cannot serve this target model
-    ├── PromptError                     a prompt that is empty, not text, or cannot be framed
-    │   └── ContextFullError            a conversation or message that does not fit in the context
-    ├── DownloadError                   no source delivered the file
-    ├── MissingExtraError               an optional library is not installed
-    ├── QuantizeError                   llama.cpp could not quantize a model
-    ├── SessionError                    a conversation that cannot be read or written
-    ├── JournalError                    a file of measurements that cannot be read or written
-    ├── CheckFailedError       exit 3   what was asked for with --require-... does not hold
-    └── Interrupted            exit 130 the user stopped it
+All are kinds of `SpecliError` (exit code 1), and `ContextFullError` is a kind of `PromptError`.
 """
 
 from __future__ import annotations

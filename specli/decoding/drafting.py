@@ -100,11 +100,7 @@ class DraftModelDrafter:
     """
 
     def __init__(
-        self,
-        model: LanguageModel,
-        sampling: SamplingOptions,
-        draw: Callable[[Distribution, int], int],
-        n_vocab: int,
+        self, model: LanguageModel, sampling: SamplingOptions, draw: Callable[[Distribution, int], int], n_vocab: int
     ) -> None:
         self._model = model
         self._sampling = sampling

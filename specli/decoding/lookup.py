@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specli.decoding.sequences import shared_prefix
+
 _RUN = 3  # tokens that must agree at least
 _CANDIDATES = 8  # occurrences that are looked at, latest first
 _LONGEST = 64  # tokens by which they are compared
@@ -36,9 +38,7 @@ class LookupIndex:
 
     def replace(self, tokens: Sequence[int]) -> None:
         """Take over another text; what it shares with the one before is kept."""
-        pairs = zip(self._tokens, tokens, strict=False)
-        shorter = min(len(self._tokens), len(tokens))
-        self.rewind(next((at for at, (old, new) in enumerate(pairs) if old != new), shorter))
+        self.rewind(shared_prefix(self._tokens, tokens))
         self.extend(tokens)
 
     def extend(self, tokens: Sequence[int]) -> None:

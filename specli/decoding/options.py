@@ -19,8 +19,7 @@ class SamplingOptions:
     """
 
     temperature: Annotated[
-        float,
-        Option("Temperature; 0 always takes the most probable token.", 0, 5, hint="0.8 is the default."),
+        float, Option("Temperature; 0 always takes the most probable token.", 0, 5, hint="0.8 is the default.")
     ] = 0.8
     top_k: Annotated[
         int, Option("Keep the K most probable tokens; 0 keeps all.", 0, 2**31 - 1, hint="40 is the default.")
@@ -49,8 +48,7 @@ class SamplingOptions:
         Option("How many tokens the penalties look back; -1 all, 0 none.", -1, 2**31 - 1, hint="64 is the default."),
     ] = 64
     logit_bias: Annotated[
-        tuple[tuple[int, float], ...],
-        Option("ID=X adds X to a token's logit, ID=false forbids it; may be repeated."),
+        tuple[tuple[int, float], ...], Option("ID=X adds X to a token's logit, ID=false forbids it; may be repeated.")
     ] = ()
 
     def __post_init__(self) -> None:

@@ -132,11 +132,7 @@ def _match(draft_tokens: Sequence[int], draw_target: Callable[[int], int]) -> Ve
 
 Rule = Callable[[Sequence[int], Sequence[Distribution], Distributions, Random], Verdict]
 
-RULES: dict[str, Rule] = {
-    "block": block_verification,
-    "token": token_verification,
-    "match": match_verification,
-}
+RULES: dict[str, Rule] = {"block": block_verification, "token": token_verification, "match": match_verification}
 
 
 def verify(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from types import TracebackType
 from typing import Any
 
 from specli.decoding.costs import PassCosts
@@ -85,12 +84,7 @@ class Engine:
             raise
 
     def prompt(
-        self,
-        text: str,
-        *,
-        system: str | None = None,
-        raw: bool = False,
-        parse_special: bool = False,
+        self, text: str, *, system: str | None = None, raw: bool = False, parse_special: bool = False
     ) -> list[int]:
         """Return the tokens of a prompt.
 
@@ -107,12 +101,7 @@ class Engine:
         return self.conversation([*messages, Message("user", text)], raw=raw, parse_special=parse_special)
 
     def conversation(
-        self,
-        messages: Sequence[Message],
-        *,
-        raw: bool = False,
-        parse_special: bool = False,
-        known: Sequence[int] = (),
+        self, messages: Sequence[Message], *, raw: bool = False, parse_special: bool = False, known: Sequence[int] = ()
     ) -> list[int]:
         """Return the tokens of a conversation whose next turn is the model's; see `prompt` and `chat_prompt`.
 
@@ -177,11 +166,7 @@ class Engine:
         return ReplyStream(self.reply(tokens, chosen))
 
     def chat(
-        self,
-        messages: Sequence[Message | Mapping[str, str]],
-        *,
-        options: ReplyOptions | None = None,
-        **changes: Any,
+        self, messages: Sequence[Message | Mapping[str, str]], *, options: ReplyOptions | None = None, **changes: Any
     ) -> Reply:
         """Answer a conversation and return the whole reply; what the caches hold of it already is not read again.
 
@@ -228,11 +213,7 @@ class Engine:
         return self._running
 
     def _reply(
-        self,
-        prompt: Sequence[int],
-        options: ReplyOptions,
-        verifier: Verifier | None,
-        interrupted: Callable[[], bool],
+        self, prompt: Sequence[int], options: ReplyOptions, verifier: Verifier | None, interrupted: Callable[[], bool]
     ) -> Generator[ReplyEvent]:
         seed = secrets.randbits(32) if options.seed is None else options.seed
         verifier = verifier or make_verifier(options.verification, seed)
@@ -327,9 +308,7 @@ class Engine:
     def __enter__(self) -> Engine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

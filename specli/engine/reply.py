@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from types import TracebackType
 
 from specli.decoding.loop import FinishReason, Origin, PromptProgress
 from specli.decoding.metrics import Metrics
@@ -83,7 +82,5 @@ class ReplyStream:
     def __enter__(self) -> ReplyStream:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from importlib import import_module
 from typing import Any
 
@@ -82,7 +81,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run specli with these arguments and return its exit code."""
-    console.set_verbosity(0)
     try:
         result = app(arguments, standalone_mode=False)
         sys.stdout.flush()
@@ -113,8 +111,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _failed(error: SpecliError) -> int:
-    if console.verbosity() > 1:
-        traceback.print_exc()
     sys.stdout.flush()
     console.print_error(error)
     return error.exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import wraps
@@ -11,6 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from typer.models import OptionInfo
 
+from specli.errors import SpecliError
 from specli.options import Option, declared
 from specli.terminal import console
 from specli.terminal.options import SAMPLING, SPELLINGS, OutputOptions, Spelling, flag, read_value
@@ -40,10 +42,18 @@ def command(*, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], 
         @wraps(function)
         def run(**values: Any) -> Any:
             built = {name: _built(default, values) for name, default in objects.items()}
-            for one in built.values():
-                if isinstance(one, OutputOptions):
-                    _apply(one)
-            return function(**built, **values)
+            output = next((one for one in built.values() if isinstance(one, OutputOptions)), OutputOptions())
+            console.set_quiet(output.quiet)
+            if output.verbose:
+                from specli.llama.binding import set_verbose
+
+                set_verbose(True)
+            try:
+                return function(**built, **values)
+            except SpecliError:
+                if output.verbose > 1:
+                    traceback.print_exc()
+                raise
 
         kind = inspect.Parameter.KEYWORD_ONLY
         run.__signature__ = inspect.Signature([one.replace(kind=kind) for one in parameters])  # type: ignore[attr-defined]
@@ -103,12 +113,3 @@ def _built(default: Any, values: dict[str, Any]) -> Any:
         elif field.name in values:
             changes[field.name] = read_value(field.name, values.pop(field.name))
     return replace(default, **changes)
-
-
-def _apply(output: OutputOptions) -> None:
-    console.set_quiet(output.quiet)
-    console.set_verbosity(output.verbose)
-    if output.verbose:
-        from specli.llama.binding import set_verbose
-
-        set_verbose(True)

@@ -19,6 +19,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TaskID,
     TextColumn,
@@ -30,28 +31,16 @@ from rich.text import Text
 
 from specli.decoding.metrics import Metrics
 from specli.errors import SpecliError
+from specli.models.storage import Report
 from specli.terminal.options import spelled
 
 if TYPE_CHECKING:
     from specli.engine.reply import Reply
-from specli.models.storage import Report
 
 # A pipe has no width that a table should be folded to.
 output = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 1000)
 errors = Console(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 _quiet = False
-_verbosity = 0
-
-
-def set_verbosity(verbosity: int) -> None:
-    """Remember how often -v was given."""
-    global _verbosity
-    _verbosity = verbosity
-
-
-def verbosity() -> int:
-    """Return how often -v was given."""
-    return _verbosity
 
 
 def set_quiet(quiet: bool) -> None:
@@ -184,15 +173,7 @@ class FetchReport(Report):
     """Shows a fetch: a bar with speed and size on a terminal, single lines elsewhere."""
 
     def __init__(self) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            console=errors,
-            disable=not errors.is_terminal or _quiet,
-        )
+        self._bar = _progress(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> FetchReport:
@@ -216,21 +197,18 @@ class FetchReport(Report):
         self._bar.update(self._tasks[activity], completed=done, total=total)
 
 
+def _progress(*columns: ProgressColumn, transient: bool = False) -> Progress:
+    text = TextColumn("{task.description}")
+    return Progress(text, *columns, console=errors, transient=transient, disable=not errors.is_terminal or _quiet)
+
+
 @contextmanager
 def counting(activity: str) -> Iterator[Callable[..., None]]:
     """Show on a terminal how far something is and how long it will take.
 
     Call what it yields with (done, total), and with what is being done if that changes.
     """
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal or _quiet,
-    ) as progress:
+    with _progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), transient=True) as progress:
         task = progress.add_task(activity, total=None)
 
         def update(done: int, total: int, doing: str = activity) -> None:
@@ -240,18 +218,8 @@ def counting(activity: str) -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def waiting(message: str) -> Iterator[Any]:
+def waiting(message: str) -> Iterator[Callable[[str], None]]:
     """Show on a terminal that something goes on; call what it yields with a new message. Nothing is left behind."""
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal or _quiet,
-    ) as progress:
+    with _progress(SpinnerColumn(), transient=True) as progress:
         task = progress.add_task(message)
-
-        def update(text: str) -> None:
-            progress.update(task, description=text)
-
-        yield update
+        yield lambda text: progress.update(task, description=text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -210,7 +211,7 @@ def with_setting(reply: ReplyOptions, field: str, text: str) -> ReplyOptions:
     kind, _ = (declared(ReplyOptions) | declared(type(reply.sampling)))[field]
     spelling = SPELLINGS.get(field, Spelling())
     if get_origin(kind) is tuple:
-        return reply.changed(**{field: read_value(field, [] if text == "none" else text.split())})
+        return reply.changed(**{field: read_value(field, [] if text == "none" else shlex.split(text))})
     plain = next((one for one in (kind, *get_args(kind)) if one in (bool, int, float)), str)
     if plain is bool:
         if text not in ("on", "off"):
