@@ -108,6 +108,7 @@ class Engine:
         Raises:
             PromptError: it is empty, or the chat template refuses it.
         """
+        self.target.require_open()
         vocabulary = self.target.vocabulary
         for message in messages:
             _require_text(message.content)
@@ -145,10 +146,8 @@ class Engine:
             OptionError: an option is out of its bounds.
             DecodeError: llama.cpp failed.
         """
-        with self.stream(
-            prompt, system=system, raw=raw, parse_special=parse_special, options=options, **changes
-        ) as pieces:
-            return _whole(pieces)
+        arguments: dict[str, Any] = {"system": system, "raw": raw, "parse_special": parse_special, "options": options}
+        return self.stream(prompt, **arguments, **changes).finish()
 
     def stream(
         self,
@@ -181,8 +180,7 @@ class Engine:
         """
         chosen = (options or ReplyOptions()).changed(**changes)
         tokens = self.conversation([_message(one) for one in messages], known=self.target.tokens)
-        with ReplyStream(self.reply(tokens, chosen)) as pieces:
-            return _whole(pieces)
+        return ReplyStream(self.reply(tokens, chosen)).finish()
 
     def reply(
         self,
@@ -320,12 +318,6 @@ def _require_text(text: str) -> None:
             f"the prompt is not UTF-8 text: there is a byte that is none at character {error.start}.",
             "Convert it first, for instance with iconv.",
         ) from None
-
-
-def _whole(pieces: ReplyStream) -> Reply:
-    for _ in pieces:
-        pass
-    return pieces.reply
 
 
 def _message(message: Message | Mapping[str, str]) -> Message:

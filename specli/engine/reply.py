@@ -75,6 +75,12 @@ class ReplyStream:
             raise SpecliError("the reply was not read to its end.", "Iterate over the stream first, or use complete().")
         return self._reply
 
+    def finish(self) -> Reply:
+        """Read the reply to its end and return it whole."""
+        for _ in self:
+            pass
+        return self.reply
+
     def close(self) -> None:
         """End the reply; safe to call at any time."""
         self._events.close()

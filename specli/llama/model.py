@@ -245,6 +245,15 @@ class LlamaModel:
         """End-of-generation tokens."""
         return self.vocabulary.end_tokens
 
+    def require_open(self) -> None:
+        """Refuse to work with memory that was freed.
+
+        Raises:
+            DecodeError: the model is closed.
+        """
+        if not self._context:
+            raise DecodeError(f"{self.path.name} is closed.", "Load it again.")
+
     def feed(self, tokens: Sequence[int], rows: int) -> Floats:
         """Append tokens to the cache and return logits for the last `rows` of them.
 
@@ -259,8 +268,7 @@ class LlamaModel:
             DecodeError: a token id the model does not have, no room in the context, llama.cpp failed, or it is closed.
             Interrupted: the user stopped it. In each case the cache is as it was before.
         """
-        if not self._context:
-            raise DecodeError(f"{self.path.name} is closed.", "Read a reply to its end before you close its models.")
+        self.require_open()
         count = len(tokens)
         assert rows <= min(count, self.max_rows), f"{rows} rows of {count} tokens, at most {self.max_rows}"
         if count == 0:
