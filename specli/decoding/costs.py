@@ -7,14 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from statistics import median, median_low
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from specli.decoding.model import LanguageModel
 from specli.decoding.sampling import Floats, Ids
-
-if TYPE_CHECKING:  # `drafting` imports the schedule, which needs costs
-    from specli.decoding.drafting import LanguageModel
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32)
 # What the draft model takes for a token that it only has to catch up with, in draft tokens: many are read in one pass.

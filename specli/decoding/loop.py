@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
 
-from specli.decoding.drafting import Draft, Drafter, LanguageModel, Outcome
+from specli.decoding.drafting import Draft, Drafter, Outcome
 from specli.decoding.metrics import Metrics
+from specli.decoding.model import LanguageModel
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, Floats, distribution
 from specli.decoding.verification import Verifier

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from specli.decoding.drafting import LanguageModel
 from specli.decoding.lookup import LookupIndex
+from specli.decoding.model import LanguageModel
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, Floats, distribution
 from specli.decoding.verification import Distributions, SeededVerifier, Verdict, Verifier, count_accepted

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specli.decoding.drafting import LanguageModel
+from specli.decoding.model import LanguageModel
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import distribution
 from specli.engine.engine import Engine

@@ -277,9 +277,8 @@ def facts_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def same_models(header: Mapping[str, Any], comparison: Comparison) -> bool:
-    """Whether the models are those of a file, by the values alone: names of fields have changed between editions."""
-    now = [list(asdict(model).values()) for model in comparison.models]
-    return [list(model.values()) for model in header.get("models", ())] == now
+    """Whether the models are those of a file."""
+    return bool(header.get("models") == facts_json(comparison)["models"])
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:

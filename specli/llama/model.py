@@ -332,7 +332,7 @@ class LlamaModel:
     def _single_rows_differ(self) -> bool:
         """Whether a pass of one row, here, would have other bits than the same row among others.
 
-        Matrices of floating-point numbers have a kernel for one row and one for more; quantised ones have not.
+        Matrices of floating-point numbers have a kernel for one row and one for more; quantized ones have not.
         Attention splits a single row among threads once the cache has 512 cells, counted in steps of 256.
         """
         if self.file.matrix_kinds & {"F32", "F16", "BF16"}:

@@ -41,9 +41,7 @@ class Curve:
 def table(name: str, rows: dict[int, float], draft: float) -> Curve:
     sizes = sorted(rows)
     return Curve(
-        name,
-        lambda n: float(np.interp(n, sizes, [rows[size] for size in sizes])) * max(1.0, n / sizes[-1]),
-        draft,
+        name, lambda n: float(np.interp(n, sizes, [rows[size] for size in sizes])) * max(1.0, n / sizes[-1]), draft
     )
 
 

@@ -38,14 +38,7 @@ BUILT_IN = {
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         1,
     ),
-    "gemma3-270m": (
-        253113024,
-        "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        None,
-        None,
-        None,
-        4,
-    ),
+    "gemma3-270m": (253113024, "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818", None, None, None, 4),
 }
 
 

@@ -105,16 +105,20 @@ def test_models(first):
 def test_a_comparison(first):
     head, *lines = [json.loads(line) for line in (first / "comparison.jsonl").read_text().splitlines()]
     header, measured = read_journal(first / "comparison.jsonl")
-    assert json.loads(json.dumps(settings_json(settings_from(header["settings"])))) == head["settings"]
+    found = json.loads(json.dumps(settings_json(settings_from(header["settings"]))))
+    assert found.pop("drafter") == "auto"  # these came later
+    assert [found[load].pop("draft_gpu_layers") for load in ("target_load", "draft_load")] == [None, None]
+    assert found == head["settings"]
     assert [facts["quantization"] for facts in header["models"]] == ["F32", "F32"]
-    assert json.loads(json.dumps([asdict(one) for one in measured])) == lines
+    wanted = [{"configuration" if key == "arm" else key: value for key, value in line.items()} for line in lines]
+    assert json.loads(json.dumps([asdict(one) for one in measured])) == wanted
     assert len(lines) == 16
 
 
 def test_a_comparison_goes_on(first, capfd):
     path = first / "comparison.jsonl"
     before = path.read_bytes()
-    assert run(["compare", "--resume", str(path), "--json"]) == 0
+    assert run(["compare", "-o", str(path), "--resume", "--json"]) == 0
     now = json.loads(capfd.readouterr().out)
     assert path.read_bytes().startswith(before)
     settings = settings_from(read_journal(path)[0]["settings"])
@@ -124,10 +128,14 @@ def test_a_comparison_goes_on(first, capfd):
 def test_a_calibration(first):
     content = json.loads((first / "home" / "costs.json").read_text())
     ((key, kept),) = content.items()
-    curve, learned = experience.load(key), experience.load_experience(key)
-    assert (curve.context, curve.draft) == (kept["context"], kept["draft"])
-    assert {str(rows): seconds for rows, seconds in curve.target.items()} == kept["target"]
-    assert json.loads(json.dumps(asdict(learned))) == kept["experience"]
-    experience.save("other", curve)
-    assert experience.load(key) == curve
-    assert experience.load_experience(key) == learned
+    costs = experience.load_costs(key)
+    assert (costs.context, costs.draft) == (kept["context"], kept["draft"])
+    assert {str(rows): seconds for rows, seconds in costs.target.items()} == kept["target"]
+    for use in ("auto greedy", "auto high", "model low"):  # one experience for all then, a start for each now
+        learned = experience.load_experience(key, use)
+        assert list(learned.acceptance) == kept["experience"]["acceptance"]
+        assert list(learned.matches) == kept["experience"]["matches"]
+    experience.save_costs("other", costs)
+    experience.save_experience("other", "auto greedy", learned)
+    assert experience.load_costs(key) == costs
+    assert experience.load_experience(key, "auto high") == learned
