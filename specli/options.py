@@ -24,7 +24,7 @@ class Option:
     high: float | None = None
     above: float | None = None  # a lower bound that is itself not allowed
     choices: tuple[str, ...] = ()
-    hint: str = ""  # what to do about a value that is out of bounds
+    hint: str = ""  # what to do about a value that is out of bounds, instead of naming the default
 
     @property
     def allowed(self) -> str:
@@ -80,4 +80,5 @@ def check(options: Any) -> None:
         fraction = int in (kind, *get_args(kind)) and not isinstance(value, Integral)
         if fraction or not option.allows(value):
             allowed = f"a whole number {option.allowed}" if fraction else option.allowed
-            raise OptionError(f"`{name}` is {value!r}, but must be {allowed}.", option.hint or None, field=name)
+            hint = option.hint or f"{getattr(type(options)(), name)} is the default."
+            raise OptionError(f"`{name}` is {value!r}, but must be {allowed}.", hint, field=name)

@@ -18,22 +18,10 @@ class SamplingOptions:
         OptionError: a value is out of its bounds.
     """
 
-    temperature: Annotated[
-        float, Option("Temperature; 0 always takes the most probable token.", 0, 5, hint="0.8 is the default.")
-    ] = 0.8
-    top_k: Annotated[
-        int, Option("Keep the K most probable tokens; 0 keeps all.", 0, 2**31 - 1, hint="40 is the default.")
-    ] = 40
-    top_p: Annotated[
-        float,
-        Option("Keep the fewest tokens that reach this probability; 1 keeps all.", 0, 1, hint="0.95 is the default."),
-    ] = 0.95
-    min_p: Annotated[
-        float,
-        Option(
-            "Drop tokens below this share of the most probable one; 0 keeps all.", 0, 1, hint="0.05 is the default."
-        ),
-    ] = 0.05
+    temperature: Annotated[float, Option("Temperature; 0 always takes the most probable token.", 0, 5)] = 0.8
+    top_k: Annotated[int, Option("Keep the K most probable tokens; 0 keeps all.", 0, 2**31 - 1)] = 40
+    top_p: Annotated[float, Option("Keep the fewest tokens that reach this probability; 1 keeps all.", 0, 1)] = 0.95
+    min_p: Annotated[float, Option("Drop tokens below this share of the most probable one; 0 keeps all.", 0, 1)] = 0.05
     repeat_penalty: Annotated[
         float, Option("Make repeated tokens less likely; 1 is none.", above=0, hint="1.1 is a common choice.")
     ] = 1.0
@@ -43,10 +31,9 @@ class SamplingOptions:
     presence_penalty: Annotated[
         float, Option("Taken off the logit of a token that was used.", hint="0 means no penalty.")
     ] = 0.0
-    repeat_last_n: Annotated[
-        int,
-        Option("How many tokens the penalties look back; -1 all, 0 none.", -1, 2**31 - 1, hint="64 is the default."),
-    ] = 64
+    repeat_last_n: Annotated[int, Option("How many tokens the penalties look back; -1 all, 0 none.", -1, 2**31 - 1)] = (
+        64
+    )
     logit_bias: Annotated[
         tuple[tuple[int, float], ...], Option("ID=X adds X to a token's logit, ID=false forbids it; may be repeated.")
     ] = ()

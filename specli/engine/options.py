@@ -38,7 +38,6 @@ class ReplyOptions:
             "Where drafts come from: model is the draft model; lookup continues what occurred before in the text, "
             "without a model; auto takes what is worth more.",
             choices=DRAFTERS,
-            hint="auto is the default.",
         ),
     ] = "auto"
     verification: Annotated[

@@ -30,7 +30,7 @@ class LoadOptions:
             hint=f"{DEFAULT_CONTEXT} is the default.",
         ),
     ] = None
-    batch: Annotated[int, Option("Tokens of the prompt read in one pass.", 1, 2**20, hint="512 is the default.")] = 512
+    batch: Annotated[int, Option("Tokens of the prompt read in one pass.", 1, 2**20)] = 512
     threads: Annotated[
         int | None,
         Option("CPU threads. Default: one for each core.", 1, MAX_THREADS, hint="Leave it out to use every core."),
