@@ -34,9 +34,9 @@ def file_stem(entry: ModelEntry) -> str:
     return entry.name.replace("/", "--").replace(":", "--")
 
 
-def own_path(entry: ModelEntry) -> Path:
-    """Return where specli keeps the file of a model when it does not lie elsewhere."""
-    return models_directory() / f"{file_stem(entry)}.gguf"
+def own_path(entry: ModelEntry, suffix: str = "") -> Path:
+    """Return where specli keeps the file of a model when it does not lie elsewhere, or what belongs to that file."""
+    return models_directory() / f"{file_stem(entry)}.gguf{suffix}"
 
 
 def is_whole(path: Path, size: int | None) -> bool:
