@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from specli.errors import ModelLoadError
@@ -26,19 +27,16 @@ def load_models(
     Raises:
         OptionError, ModelFileError, ModelUnsupportedError, ModelLoadError, Interrupted.
     """
-    for _, options in chosen:
+    wanted = [options or LoadOptions() for _, options in chosen]
+    for options in wanted:
         require_backend(options)
-    files = [read_gguf(path) for path, _ in chosen]
-    planned = [(file, options) for file, (_, options) in zip(files, chosen, strict=True) if not on_gpu(options)]
-    _require_memory([(file, planned_context(file, options)) for file, options in planned])
+    planned = [(read_gguf(path), options) for (path, _), options in zip(chosen, wanted, strict=True)]
+    _require_memory([(file, planned_context(file, options)) for file, options in planned if not on_gpu(options)])
     models: list[LlamaModel] = []
     try:
-        for file, (path, options) in zip(files, chosen, strict=True):
-
-            def share_of(share: float, name: str = path.name) -> None:
-                progress(name, share)
-
-            models.append(LlamaModel(path, options, file=file, progress=share_of, interrupted=interrupted))
+        for file, options in planned:
+            share_of = partial(progress, file.path.name)
+            models.append(LlamaModel(file.path, options, file=file, progress=share_of, interrupted=interrupted))
     except BaseException:
         for model in models:
             model.close()

@@ -45,18 +45,18 @@ def has_gpu_backend() -> bool:
     return bool(llama_cpp.llama_supports_gpu_offload())
 
 
-def on_gpu(options: LoadOptions | None) -> bool:
+def on_gpu(options: LoadOptions) -> bool:
     """Whether weights go to a GPU."""
-    return has_gpu_backend() and (options is None or options.gpu_layers != 0)
+    return has_gpu_backend() and options.gpu_layers != 0
 
 
-def require_backend(options: LoadOptions | None) -> None:
+def require_backend(options: LoadOptions) -> None:
     """Refuse exact mode on a GPU, where it is not known to hold.
 
     Raises:
         OptionError: the options ask for it.
     """
-    if options is not None and options.exact and on_gpu(options):
+    if options.exact and on_gpu(options):
         raise OptionError(
             "`exact` is known to hold on the CPU only, and this llama.cpp would use a GPU.",
             "Set `gpu_layers` to 0 to keep the target on the CPU.",
@@ -73,9 +73,9 @@ def runs_on_amx() -> bool:
     return b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info()
 
 
-def planned_context(file: GgufFile, options: LoadOptions | None) -> int:
+def planned_context(file: GgufFile, options: LoadOptions) -> int:
     """Return how many tokens the cache will hold, before llama.cpp rounds it up."""
-    if options is not None and options.context is not None:
+    if options.context is not None:
         return options.context
     trained = file.value("context_length")
     return min(DEFAULT_CONTEXT, trained) if isinstance(trained, int) else DEFAULT_CONTEXT
@@ -108,7 +108,7 @@ class LlamaModel:
     ) -> None:
         self.path = path
         self.options = options or LoadOptions()
-        require_backend(options)
+        require_backend(self.options)
         self.file: GgufFile = file or read_gguf(path)
         self._model: Any = None
         self._context: Any = None

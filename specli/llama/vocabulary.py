@@ -20,37 +20,18 @@ class Vocabulary:
         self._owned = owned
         self._vocab = llama_cpp.llama_model_get_vocab(model)
         self.size = int(llama_cpp.llama_vocab_n_tokens(self._vocab))
+        number = int(llama_cpp.llama_vocab_type(self._vocab))
+        self.type_name = _TYPE_NAMES.get(number, f"type {number}")  # of tokenizer
+        # The tokens that begin and end a sequence, if the model has them, and whether a text gets them.
+        self.begin_token = _or_none(llama_cpp.llama_vocab_bos(self._vocab))
+        self.end_token = _or_none(llama_cpp.llama_vocab_eos(self._vocab))
+        self.adds_begin_token = bool(llama_cpp.llama_vocab_get_add_bos(self._vocab))
+        self.adds_end_token = bool(llama_cpp.llama_vocab_get_add_eos(self._vocab))
         self._pieces: dict[int, bytes] = {}
 
     def __del__(self) -> None:
         if self._owned:
             llama_cpp.llama_model_free(self._model)
-
-    @property
-    def type_name(self) -> str:
-        """The kind of tokenizer: BPE, SPM, ..."""
-        number = int(llama_cpp.llama_vocab_type(self._vocab))
-        return _TYPE_NAMES.get(number, f"type {number}")
-
-    @property
-    def begin_token(self) -> int | None:
-        """The beginning-of-sequence token, if the model has one."""
-        return _or_none(llama_cpp.llama_vocab_bos(self._vocab))
-
-    @property
-    def end_token(self) -> int | None:
-        """The end-of-sequence token, if the model has one."""
-        return _or_none(llama_cpp.llama_vocab_eos(self._vocab))
-
-    @property
-    def adds_begin_token(self) -> bool:
-        """Whether a text starts with the beginning-of-sequence token."""
-        return bool(llama_cpp.llama_vocab_get_add_bos(self._vocab))
-
-    @property
-    def adds_end_token(self) -> bool:
-        """Whether a text ends with the end-of-sequence token."""
-        return bool(llama_cpp.llama_vocab_get_add_eos(self._vocab))
 
     @cached_property
     def end_tokens(self) -> frozenset[int]:

@@ -23,7 +23,7 @@ import huggingface_hub  # loads what it offers only when that is used
 
 from specli.errors import DownloadError
 from specli.models.registry import HuggingFaceSource, ModelEntry
-from specli.models.storage import CHUNK, Report, check_file, explained_disk_errors, file_stem, is_whole, require_space
+from specli.models.storage import CHUNK, Report, check_file, explained_disk_errors, is_whole, own_path, require_space
 from specli.state import atomic
 
 # A host that has sent nothing for this many seconds is left for the next source.
@@ -123,7 +123,7 @@ def _cache_folder(source: HuggingFaceSource) -> Path:
 
 def _partial_suffix(entry: ModelEntry) -> str:
     """Return the suffix of unfinished files; the hub's own tools list and prune files that end in `.incomplete`."""
-    return f"specli-{file_stem(entry)}.incomplete"
+    return f"specli-{own_path(entry).stem}.incomplete"
 
 
 def _link(folder: Path, source: HuggingFaceSource, commit: str, blob: Path) -> Path:
@@ -218,17 +218,13 @@ def _read(url: str, start: int) -> Generator[bytes]:
 
         response = _answered(opened)
         surplus = 0 if response.status_code == 206 else start  # a host without ranges begins at the first byte
-        chunks = response.iter_bytes()
-        while True:
-            try:
-                chunk = next(chunks, None)
-            except Exception as error:
-                raise _explained(error, f"sent nothing more for {ANSWER_SECONDS:g} seconds") from error
-            if chunk is None:
-                return
-            if chunk[surplus:]:
-                yield chunk[surplus:]
-            surplus = max(0, surplus - len(chunk))
+        try:
+            for chunk in response.iter_bytes():
+                if chunk[surplus:]:
+                    yield chunk[surplus:]
+                surplus = max(0, surplus - len(chunk))
+        except Exception as error:
+            raise _explained(error, f"sent nothing more for {ANSWER_SECONDS:g} seconds") from error
 
 
 def _answered(call: Callable[[], Result]) -> Result:
