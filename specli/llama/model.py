@@ -84,10 +84,8 @@ def planned_context(file: GgufFile, options: LoadOptions) -> int:
 class LlamaModel:
     """A GGUF model with its cache; a `LanguageModel` for `specli.decoding`. Close it, or use it in `with`.
 
-    Args:
-        file: what was read of the GGUF file already.
-        progress: called with the loaded share, 0 to 1.
-        interrupted: asked during loading and during every pass; True breaks off with `Interrupted`.
+    `file` is what was read of the GGUF file already. `progress` is called with the loaded share, 0 to 1; `interrupted`
+    is asked during loading and during long passes, and True breaks off.
 
     Raises:
         OptionError: exact mode on a GPU.
@@ -321,11 +319,10 @@ class LlamaModel:
         """
         if length >= self.n_past:
             return
-        removed = llama_cpp.llama_memory_seq_rm(self._memory, 0, length, -1)
-        window_gone = False
+        exact = llama_cpp.llama_memory_seq_rm(self._memory, 0, length, -1)
         if self._n_swa and length > 0:
-            window_gone = llama_cpp.llama_memory_seq_pos_min(self._memory, 0) > max(0, length - self._n_swa)
-        if not removed or window_gone:
+            exact &= llama_cpp.llama_memory_seq_pos_min(self._memory, 0) <= max(0, length - self._n_swa)
+        if not exact:
             llama_cpp.llama_memory_clear(self._memory, True)
             length = 0
         del self.tokens[length:]
@@ -351,11 +348,7 @@ class LlamaModel:
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Load only the vocabulary of a model file, for `specli check`.
-
-    Raises:
-        ModelFileError, ModelLoadError: as for `LlamaModel`.
-    """
+    """Load only the vocabulary of a model file, for `specli check`; raises as `LlamaModel` does."""
     read_gguf(path)
     parameters = llama_cpp.llama_model_default_params()
     parameters.vocab_only = True

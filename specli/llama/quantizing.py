@@ -6,6 +6,7 @@ The quantizer runs in a process of its own: it cannot be interrupted, and may en
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from specli.errors import Interrupted, OptionError, QuantizeError
-from specli.llama.binding import llama_cpp
+from specli.llama.binding import llama_cpp, set_verbose
 from specli.llama.gguf import FILE_TYPES, read_gguf
 from specli.state.atomic import replacing
 
@@ -89,15 +90,10 @@ def _write(
         )
 
 
-def _run(source: str, destination: str, number: str) -> int:
-    parameters = llama_cpp.llama_model_quantize_default_params()
-    parameters.ftype = int(number)
-    parameters.allow_requantize = True
-    return int(llama_cpp.llama_model_quantize(source.encode(), destination.encode(), ctypes.byref(parameters)))
-
-
 if __name__ == "__main__":
-    from specli.llama.binding import set_verbose
-
     set_verbose(True)  # progress is read from the log
-    sys.exit(_run(*sys.argv[1:]))
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.allow_requantize = True
+    parameters.ftype = int(sys.argv[3])
+    files = (os.fsencode(name) for name in sys.argv[1:3])
+    sys.exit(int(llama_cpp.llama_model_quantize(*files, ctypes.byref(parameters))))

@@ -121,22 +121,15 @@ def _kept(vocabulary: Vocabulary, rendered: str, known: Sequence[int]) -> tuple[
 
 
 def render_template(vocabulary: Vocabulary, messages: Sequence[Message]) -> str:
-    """Return the conversation as text in the model's chat template, the beginning of a reply included.
-
-    Raises:
-        PromptError: as for `chat_prompt`.
-    """
+    """Return the conversation in the model's chat template, up to the reply; raises as `chat_prompt` does."""
     # A Jinja sandbox: templates come with model files and are not to be trusted.
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
     if vocabulary.template is None:
         raise PromptError("the model has no chat template.", "`raw` continues the prompt as plain text.")
     try:
-        formatter = Jinja2ChatFormatter(
-            template=vocabulary.template,
-            eos_token=vocabulary.text(vocabulary.end_token),
-            bos_token=vocabulary.text(vocabulary.begin_token),
-        )
+        begin, end = (vocabulary.text(token) for token in (vocabulary.begin_token, vocabulary.end_token))
+        formatter = Jinja2ChatFormatter(vocabulary.template, eos_token=end, bos_token=begin)
         turns = [{"role": message.role, "content": message.content} for message in messages]
         return str(formatter(messages=turns).prompt)
     except Exception as error:  # a template can fail in any way its author thought of

@@ -77,11 +77,10 @@ class Vocabulary:
         if self._lacks_bytes:
             self._require_characters(text, parse_special)
         data = text.encode("utf-8", errors="surrogatepass")
-        size = len(data)
-        capacity = size + 2  # tokens
+        capacity = len(data) + 2  # tokens
         while True:
             buffer = (llama_cpp.llama_token * capacity)()
-            count = llama_cpp.llama_tokenize(self._vocab, data, size, buffer, capacity, add_special, parse_special)
+            count = llama_cpp.llama_tokenize(self._vocab, data, len(data), buffer, capacity, add_special, parse_special)
             if count >= 0:
                 return list(buffer[:count])
             capacity = -count
@@ -102,18 +101,14 @@ class Vocabulary:
 
     def piece(self, token: int) -> bytes:
         """Return the bytes that a token adds to the text: none for control tokens, and perhaps half a character."""
-        if token not in self._pieces:
-            self._pieces[token] = self._piece(token)
-        return self._pieces[token]
-
-    def _piece(self, token: int) -> bytes:
         capacity = 64  # bytes
-        while True:
+        while token not in self._pieces:
             buffer = ctypes.create_string_buffer(capacity)
-            count = int(llama_cpp.llama_token_to_piece(self._vocab, token, buffer, capacity, 0, False))
+            count = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, capacity, 0, False)
             if count >= 0:
-                return buffer.raw[:count]
+                self._pieces[token] = buffer.raw[:count]
             capacity = -count
+        return self._pieces[token]
 
 
 def _or_none(token: int) -> int | None:

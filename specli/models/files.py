@@ -44,11 +44,7 @@ def ensure_file(entry: ModelEntry, report: Report) -> Path:
 
 
 def fetch_file(entry: ModelEntry, report: Report) -> Path:
-    """Fetch the file of a model from the first source that delivers it.
-
-    Raises:
-        ModelFileError, DownloadError: as for `ensure_file`.
-    """
+    """Fetch the file of a model from the first source that delivers it; raises as `ensure_file` does."""
     if entry.path is not None:
         raise ModelFileError(f"there is no file {entry.path}.", "'specli list' shows the models that specli knows.")
     with _lock(entry, report):

