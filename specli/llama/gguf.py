@@ -6,8 +6,10 @@ truncated file can end the process instead of raising an error.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +86,7 @@ def read_gguf(path: Path) -> GgufFile:
         raise ModelFileError(f"there is no file {path}.", "'specli list' shows the models that specli knows.") from None
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror or error}.", "Check its permissions.") from None
-    except (struct.error, UnicodeDecodeError, OverflowError, MemoryError, IndexError):
+    except (struct.error, OverflowError, MemoryError, IndexError, KeyError):
         raise _damaged(path, f"its header does not fit in the {size} bytes of the file") from None
 
 
@@ -110,24 +112,20 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
         key = reader.string()
         metadata[key] = reader.value(reader.scalar("I"))
 
-    parameters = 0
     end = 0  # of the data, counted from its start
-    values_of_kind: dict[str, int] = {}
+    values_of_kind: Counter[str] = Counter()
     matrix_kinds = set()
     for _ in range(num_tensors):
         name = reader.string()
         num_dimensions = reader.scalar("I")
         if num_dimensions > 8:
             raise _damaged(path, f"tensor {name!r} has {num_dimensions} dimensions")
-        count = 1
-        for _ in range(num_dimensions):
-            count *= reader.scalar("Q")
+        count = math.prod(reader.scalar("Q") for _ in range(num_dimensions))
         kind, offset = reader.scalar("I"), reader.scalar("Q")
         kind_name, block_values, block_bytes = TENSOR_KINDS.get(kind, (f"kind {kind}", 1, 0))
-        parameters += count
         if num_dimensions > 1:
             matrix_kinds.add(kind_name)
-        values_of_kind[kind_name] = values_of_kind.get(kind_name, 0) + count
+        values_of_kind[kind_name] += count
         end = max(end, offset + count // block_values * block_bytes)
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment <= 0:
@@ -135,8 +133,8 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
     start = -(-reader.at // alignment) * alignment
     if num_tensors and start + end > size:
         raise _damaged(path, f"it needs {start + end} bytes and has {size}")
-    kinds = tuple(sorted(values_of_kind, key=lambda kind: -values_of_kind[kind]))
-    return GgufFile(path, size, version, metadata, parameters, kinds, frozenset(matrix_kinds))
+    kinds = tuple(kind for kind, _ in values_of_kind.most_common())
+    return GgufFile(path, size, version, metadata, values_of_kind.total(), kinds, frozenset(matrix_kinds))
 
 
 class _Reader:
@@ -165,16 +163,12 @@ class _Reader:
     def value(self, kind: int) -> Any:
         if kind == _STRING:
             return self.string()
-        if kind == _ARRAY:
-            return self._array()
-        return self.scalar(_SCALARS[kind]) if kind in _SCALARS else self._unknown(kind)
+        return self._array() if kind == _ARRAY else self.scalar(_SCALARS[kind])
 
     def _array(self) -> int:
         """Skip an array and return its length; vocabularies are long, and their texts are not needed here."""
         kind, length = self.scalar("I"), self.scalar("Q")
-        if kind in _SCALARS:
-            self.skip(length * struct.calcsize("<" + _SCALARS[kind]))
-        elif kind == _STRING:
+        if kind == _STRING:
             # The hot loop of this module: a vocabulary and its merges are 300,000 strings.
             unpack, data, at, limit = struct.Struct("<Q").unpack_from, self._data, self.at, len(self._data)
             for _ in range(length):
@@ -183,8 +177,5 @@ class _Reader:
                     raise IndexError
             self.at = at
         else:
-            self._unknown(kind)
+            self.skip(length * struct.calcsize("<" + _SCALARS[kind]))
         return int(length)
-
-    def _unknown(self, kind: int) -> None:
-        raise IndexError(f"no value has kind {kind}")

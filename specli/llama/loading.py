@@ -1,12 +1,14 @@
-"""Models that are to be in memory together: all of them or none."""
+"""Models that are to be in memory together: all of them or none, and only if they fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from specli.llama.gguf import read_gguf
-from specli.llama.memory import require_memory
+from specli.errors import ModelLoadError
+from specli.llama import hardware
+from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.model import LlamaModel, on_gpu, planned_context, require_backend
 from specli.llama.options import LoadOptions
 
@@ -17,36 +19,52 @@ def load_models(
     progress: Callable[[str, float], None] = lambda name, share: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> list[LlamaModel]:
-    """Load models that are to be in memory together: all of them or none.
+    """Load models, each from its GGUF file with its options: all of them or none.
 
-    Args:
-        chosen: each one's GGUF file, and how it is put into memory.
-        progress: called with a file's name and its loaded share, 0 to 1.
-        interrupted: asked during loading and long passes; True breaks off with `Interrupted`.
+    `progress` is called with a file's name and its loaded share, 0 to 1; `interrupted` is asked during loading and long
+    passes, and True breaks off.
 
     Raises:
         OptionError, ModelFileError, ModelUnsupportedError, ModelLoadError, Interrupted.
     """
-    for _, options in chosen:
+    wanted = [options or LoadOptions() for _, options in chosen]
+    for options in wanted:
         require_backend(options)
-    files = [read_gguf(path) for path, _ in chosen]
-    require_memory(
-        [
-            (file, planned_context(file, options))
-            for file, (_, options) in zip(files, chosen, strict=True)
-            if not on_gpu(options)
-        ]
-    )
+    planned = [(read_gguf(path), options) for (path, _), options in zip(chosen, wanted, strict=True)]
+    _require_memory([(file, planned_context(file, options)) for file, options in planned if not on_gpu(options)])
     models: list[LlamaModel] = []
     try:
-        for file, (path, options) in zip(files, chosen, strict=True):
-
-            def share_of(share: float, name: str = path.name) -> None:
-                progress(name, share)
-
-            models.append(LlamaModel(path, options, file=file, progress=share_of, interrupted=interrupted))
+        for file, options in planned:
+            share_of = partial(progress, file.path.name)
+            models.append(LlamaModel(file.path, options, file=file, progress=share_of, interrupted=interrupted))
     except BaseException:
         for model in models:
             model.close()
         raise
     return models
+
+
+def _require_memory(models: Sequence[tuple[GgufFile, int]]) -> None:
+    """Refuse files that, each with its context in tokens, do not fit into this machine's memory together."""
+    available = hardware.available_memory()
+    needed = [(file.path.name, _needed_bytes(file, context)) for file, context in models]
+    if sum(size for _, size in needed) > available:
+        parts = " + ".join(f"{size / 1e9:.2f} GB for {name}" for name, size in needed)
+        raise ModelLoadError(
+            f"{parts} do not fit in the {available / 1e9:.2f} GB of memory that are free.",
+            "A smaller model or `context` needs less; `draft_model` 'none' goes without the second model.",
+        )
+
+
+def _needed_bytes(file: GgufFile, context: int) -> int:
+    """Return about how many bytes a model takes: its weights, and keys and values of a full context in 16 bits."""
+
+    def number(key: str) -> int:
+        value = file.value(key)
+        return value if isinstance(value, int) else 0
+
+    heads = number("attention.head_count")
+    key_heads = min(number("attention.head_count_kv") or heads, heads)  # a list counts as its length
+    width = number("embedding_length") // heads if heads else 0
+    widths = (number("attention.key_length") or width) + (number("attention.value_length") or width)
+    return file.size + 2 * number("block_count") * key_heads * widths * context

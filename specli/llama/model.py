@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,14 @@ from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.options import DEFAULT_CONTEXT, LoadOptions
 from specli.llama.vocabulary import Vocabulary
 
-# The most rows of logits that one pass may return.
-MAX_ROWS = MAX_DRAFT_LENGTH + 1
+MAX_ROWS = MAX_DRAFT_LENGTH + 1  # of logits, that one pass may return
 MAX_ROWS_EXACT = 63  # from 64 on, attention has another kernel
 
-# A pass with more tokens than this can be broken off in the middle.
-_LONG_PASS = 64
+_LONG_PASS = 64  # a pass with more tokens can be broken off in the middle
+_LOG_HINT = "`verbose` shows llama.cpp's own log."
 
 GPU_REBUILD_HINT = (
-    "Rebuild the bindings with "
-    "CMAKE_ARGS='-DGGML_CUDA=on' (NVIDIA) or CMAKE_ARGS='-DGGML_METAL=on' (Apple): "
+    "Rebuild the bindings with CMAKE_ARGS='-DGGML_CUDA=on' (NVIDIA) or CMAKE_ARGS='-DGGML_METAL=on' (Apple): "
     "pip install --force-reinstall --no-cache-dir --no-binary llama-cpp-python llama-cpp-python"
 )
 
@@ -48,18 +45,18 @@ def has_gpu_backend() -> bool:
     return bool(llama_cpp.llama_supports_gpu_offload())
 
 
-def on_gpu(options: LoadOptions | None) -> bool:
+def on_gpu(options: LoadOptions) -> bool:
     """Whether weights go to a GPU."""
-    return has_gpu_backend() and (options is None or options.gpu_layers != 0)
+    return has_gpu_backend() and options.gpu_layers != 0
 
 
-def require_backend(options: LoadOptions | None) -> None:
+def require_backend(options: LoadOptions) -> None:
     """Refuse exact mode on a GPU, where it is not known to hold.
 
     Raises:
         OptionError: the options ask for it.
     """
-    if options is not None and options.exact and on_gpu(options):
+    if options.exact and on_gpu(options):
         raise OptionError(
             "`exact` is known to hold on the CPU only, and this llama.cpp would use a GPU.",
             "Set `gpu_layers` to 0 to keep the target on the CPU.",
@@ -76,9 +73,9 @@ def runs_on_amx() -> bool:
     return b"AMX_INT8 = 1" in llama_cpp.llama_print_system_info()
 
 
-def planned_context(file: GgufFile, options: LoadOptions | None) -> int:
+def planned_context(file: GgufFile, options: LoadOptions) -> int:
     """Return how many tokens the cache will hold, before llama.cpp rounds it up."""
-    if options is not None and options.context is not None:
+    if options.context is not None:
         return options.context
     trained = file.value("context_length")
     return min(DEFAULT_CONTEXT, trained) if isinstance(trained, int) else DEFAULT_CONTEXT
@@ -87,12 +84,8 @@ def planned_context(file: GgufFile, options: LoadOptions | None) -> int:
 class LlamaModel:
     """A GGUF model with its cache; a `LanguageModel` for `specli.decoding`. Close it, or use it in `with`.
 
-    Args:
-        path: the GGUF file.
-        options: context, batch, threads, offload.
-        file: what was read of the file already.
-        progress: called with the loaded share, 0 to 1.
-        interrupted: asked during loading and during every pass; True breaks off with `Interrupted`.
+    `file` is what was read of the GGUF file already. `progress` is called with the loaded share, 0 to 1; `interrupted`
+    is asked during loading and during long passes, and True breaks off.
 
     Raises:
         OptionError: exact mode on a GPU.
@@ -112,15 +105,16 @@ class LlamaModel:
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.path = path
-        self.options = options = options or LoadOptions()
-        require_backend(options)
+        self.options = options or LoadOptions()
+        require_backend(self.options)
         self.file: GgufFile = file or read_gguf(path)
         self._model: Any = None
         self._context: Any = None
         self._batch: Any = None
         self._interrupted = interrupted
-        self.tokens: list[int] = []
-        self.observer = None
+        self.tokens: list[int] = []  # what the cache holds; only `feed` and `rewind` change it
+        # Is shown the position and the logits of each pass that has rows.
+        self.observer: Callable[[int, Floats], None] | None = None
         try:
             self._load(progress)
             self._create_context()
@@ -128,8 +122,6 @@ class LlamaModel:
             self.close()
             raise
 
-    tokens: list[int]  # what the cache holds; only `feed` and `rewind` change it
-    observer: Callable[[int, Floats], None] | None  # is shown the position and the logits of each pass that has rows
     vocabulary: Vocabulary
     n_context: int  # tokens the cache holds at most
     batch_size: int  # tokens one pass takes at most
@@ -162,20 +154,16 @@ class LlamaModel:
                 raise Interrupted
             raise ModelLoadError(
                 f"llama.cpp cannot load {self.path}: {last_complaint() or 'no reason given'}.",
-                "'-v' shows llama.cpp's own log; the model may need a newer llama-cpp-python.",
+                f"{_LOG_HINT[:-1]}; the model may need a newer llama-cpp-python.",
             )
-        why = self._why_unsupported()
-        if why:
+        if why := self._why_unsupported():
             raise ModelUnsupportedError(f"{self.path.name} ({self.file.architecture}) {why}.", "Choose another model.")
         self.vocabulary = Vocabulary(self._model)
         self._n_swa = int(llama_cpp.llama_model_n_swa(self._model))
 
     def _why_unsupported(self) -> str:
         if llama_cpp.llama_model_is_recurrent(self._model) or llama_cpp.llama_model_is_hybrid(self._model):
-            return (
-                "is a recurrent model: its state after a token cannot be taken back, "
-                "so a rejected draft token could not be undone"
-            )
+            return "is a recurrent model: its state after a token cannot be taken back, nor a rejected draft token"
         if llama_cpp.llama_model_has_encoder(self._model) or not llama_cpp.llama_model_has_decoder(self._model):
             return "is an encoder model and does not continue text"
         if llama_cpp.llama_model_is_diffusion(self._model):
@@ -259,7 +247,7 @@ class LlamaModel:
 
         Args:
             tokens: [n] token ids; any number, split into passes.
-            rows: how many rows of logits, at most n and `max_rows`.
+            rows: at most n and `max_rows`.
 
         Returns:
             [rows, n_vocab] float32, llama.cpp's own memory: valid until the next call.
@@ -271,17 +259,14 @@ class LlamaModel:
         self.require_open()
         count = len(tokens)
         assert rows <= min(count, self.max_rows), f"{rows} rows of {count} tokens, at most {self.max_rows}"
-        if count == 0:
-            return np.empty((0, self.n_vocab), dtype=np.float32)
-        if min(tokens) < 0 or max(tokens) >= self.n_vocab:
+        if count and (min(tokens) < 0 or max(tokens) >= self.n_vocab):
             raise DecodeError(f"token ids must be 0 to {self.n_vocab - 1}; got {min(tokens)} to {max(tokens)}.")
         if self.n_past + count > self.n_context:
             raise DecodeError(
                 f"{self.n_past} tokens in the cache and {count} more do not fit in a context of {self.n_context}.",
                 "A larger `context` holds more.",
             )
-        before = self.n_past
-        start = 0
+        before, start = self.n_past, 0
         while start < count:
             # All rows must come from the last pass.
             stop = count if count - start <= self.batch_size else min(start + self.batch_size, count - rows)
@@ -289,8 +274,7 @@ class LlamaModel:
             start = stop
         if rows == 0:
             return np.empty((0, self.n_vocab), dtype=np.float32)
-        pointer = llama_cpp.llama_get_logits(self._context)
-        logits = np.ctypeslib.as_array(pointer, (rows, self.n_vocab))
+        logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits(self._context), (rows, self.n_vocab))
         if self.observer is not None:
             self.observer(self.n_past - rows, logits)
         return logits
@@ -323,11 +307,8 @@ class LlamaModel:
         del self.tokens[before:]
         if status == 2 or self._interrupted():
             raise Interrupted
-        raise DecodeError(
-            f"llama.cpp could not evaluate {count} tokens at position {before} (code {status}"
-            + (f": {complaint})." if (complaint := last_complaint()) else ")."),
-            "'-v' shows llama.cpp's own log.",
-        )
+        why = f"code {status}: {last_complaint() or 'no reason given'}"
+        raise DecodeError(f"llama.cpp could not evaluate {count} tokens at position {before} ({why}).", _LOG_HINT)
 
     def _single_rows_differ(self) -> bool:
         """Whether a pass of one row, here, would have other bits than the same row among others.
@@ -335,9 +316,8 @@ class LlamaModel:
         Matrices of floating-point numbers have a kernel for one row and one for more; quantized ones have not.
         Attention splits a single row among threads once the cache has 512 cells, counted in steps of 256.
         """
-        if self.file.matrix_kinds & {"F32", "F16", "BF16"}:
-            return True
-        return self.threads > 1 and self.n_past + 1 > 256
+        floats = self.file.matrix_kinds & {"F32", "F16", "BF16"}
+        return bool(floats) or (self.threads > 1 and self.n_past + 1 > 256)
 
     def rewind(self, length: int) -> None:
         """Drop cached tokens so that at most `length` are left; all of them where going back exactly is impossible.
@@ -347,11 +327,10 @@ class LlamaModel:
         """
         if length >= self.n_past:
             return
-        removed = llama_cpp.llama_memory_seq_rm(self._memory, 0, length, -1)
-        window_gone = False
+        exact = llama_cpp.llama_memory_seq_rm(self._memory, 0, length, -1)
         if self._n_swa and length > 0:
-            window_gone = llama_cpp.llama_memory_seq_pos_min(self._memory, 0) > max(0, length - self._n_swa)
-        if not removed or window_gone:
+            exact &= llama_cpp.llama_memory_seq_pos_min(self._memory, 0) <= max(0, length - self._n_swa)
+        if not exact:
             llama_cpp.llama_memory_clear(self._memory, True)
             length = 0
         del self.tokens[length:]
@@ -372,25 +351,17 @@ class LlamaModel:
     def __enter__(self) -> LlamaModel:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
 
 def load_vocabulary(path: Path) -> Vocabulary:
-    """Load only the vocabulary of a model file, for `specli check`.
-
-    Raises:
-        ModelFileError, ModelLoadError: as for `LlamaModel`.
-    """
+    """Load only the vocabulary of a model file, for `specli check`; raises as `LlamaModel` does."""
     read_gguf(path)
     parameters = llama_cpp.llama_model_default_params()
     parameters.vocab_only = True
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), parameters)
     if not model:
-        raise ModelLoadError(
-            f"llama.cpp cannot read the vocabulary of {path}: {last_complaint() or 'no reason given'}.",
-            "'-v' shows llama.cpp's own log.",
-        )
+        reason = last_complaint() or "no reason given"
+        raise ModelLoadError(f"llama.cpp cannot read the vocabulary of {path}: {reason}.", _LOG_HINT)
     return Vocabulary(model, owned=True)

@@ -46,7 +46,8 @@ def check_pair(target: Vocabulary, draft: Vocabulary) -> PairReport:
     if target.end_tokens != draft.end_tokens:
         token = min(target.end_tokens ^ draft.end_tokens)
         owner = "target" if token in target.end_tokens else "draft"
-        problems.append(f"token {token} ({_text(target, draft, token)!r}) ends a reply only for the {owner}")
+        text = (target if token < target.size else draft).text(token)
+        problems.append(f"token {token} ({text!r}) ends a reply only for the {owner}")
     return PairReport(tuple(problems), shared, target.size, draft.size)
 
 
@@ -60,10 +61,6 @@ def require_pair(target: Vocabulary, draft: Vocabulary, target_name: str, draft_
     if not report.compatible:
         raise PairError(
             f"{draft_name} cannot draft for {target_name}: {report.problems[0]}.",
-            "A draft model must come from the same family as its target; '--no-draft' goes without one.",
+            "A draft model must come from the same family as its target; `draft_model` 'none' goes without one.",
         )
     return report
-
-
-def _text(target: Vocabulary, draft: Vocabulary, token: int) -> str:
-    return (target if token < target.size else draft).text(token)

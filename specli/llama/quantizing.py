@@ -6,6 +6,7 @@ The quantizer runs in a process of its own: it cannot be interrupted, and may en
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from specli.errors import Interrupted, OptionError, QuantizeError
-from specli.llama.binding import llama_cpp
+from specli.llama.binding import llama_cpp, set_verbose
 from specli.llama.gguf import FILE_TYPES, read_gguf
 from specli.state.atomic import replacing
 
@@ -26,58 +27,51 @@ QUANTIZATIONS = {
 _PROGRESS = re.compile(rb"\[\s*(\d+)/\s*(\d+)\]")
 
 
-def check_quantization(name: str) -> None:
+def check_quantization(kind: str) -> None:
     """Refuse a type of weights that is unknown, or that needs an importance matrix.
 
     Raises:
-        OptionError: the name is not a key of `QUANTIZATIONS`, in upper or lower case.
+        OptionError: it is not a key of `QUANTIZATIONS`, in upper or lower case.
     """
-    if name.lower() not in QUANTIZATIONS:
-        raise OptionError(
-            f"--type is {name!r}, but must be one of: {', '.join(QUANTIZATIONS)}.", "q4_0 makes a fast draft model."
-        )
+    if kind.lower() not in QUANTIZATIONS:
+        allowed = f"one of: {', '.join(QUANTIZATIONS)}"
+        raise OptionError(f"`kind` is {kind!r}, but must be {allowed}.", "q4_0 makes a fast draft model.")
 
 
 def quantize(
     source: Path,
     destination: Path,
-    name: str,
+    kind: str,
     *,
     progress: Callable[[int, int], None] = lambda done, total: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> None:
     """Write a model with weights of another type, completely or not at all.
 
-    Args:
-        source: a GGUF file of any type.
-        destination: a file that does not exist yet.
-        name: a key of `QUANTIZATIONS`.
-        progress: called with the number of tensors that are done, and of all.
-        interrupted: asked between tensors; True aborts.
+    `progress` is called with the number of tensors that are done, and of all; `interrupted` is asked in between.
 
     Raises:
-        OptionError: there is no such type, or the destination exists.
+        OptionError: `kind` is not in `QUANTIZATIONS`, or the destination exists.
         ModelFileError: the source is not a complete GGUF file.
         QuantizeError: llama.cpp failed.
         Interrupted: `interrupted` said so.
     """
-    check_quantization(name)
+    check_quantization(kind)
     if destination.exists():
-        raise OptionError(f"{destination} exists already.", "Choose another name with -o.")
+        raise OptionError(f"{destination} exists already.", "Choose another `destination`.")
     read_gguf(source)
     try:
         with replacing(destination) as unfinished:
-            _write(source, unfinished, name, progress, interrupted)
+            _write(source, unfinished, kind, progress, interrupted)
     except OSError as error:
-        raise QuantizeError(
-            f"cannot write to {destination.parent}: {error.strerror}.", "Choose another location with -o."
-        ) from None
+        message = f"cannot write to {destination.parent}: {error.strerror}."
+        raise QuantizeError(message, "Choose another `destination`.") from None
 
 
 def _write(
-    source: Path, unfinished: Path, name: str, progress: Callable[[int, int], None], interrupted: Callable[[], bool]
+    source: Path, unfinished: Path, kind: str, progress: Callable[[int, int], None], interrupted: Callable[[], bool]
 ) -> None:
-    command = [sys.executable, "-m", __name__, str(source), str(unfinished), str(QUANTIZATIONS[name.lower()])]
+    command = [sys.executable, "-m", __name__, str(source), str(unfinished), str(QUANTIZATIONS[kind.lower()])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         log: list[bytes] = []
@@ -89,22 +83,17 @@ def _write(
                 process.kill()
                 raise Interrupted
     if process.returncode != 0:
-        said = [line.decode(errors="replace").strip() for line in log if line.strip()]
+        said = [line.decode(errors="replace").strip() for line in log if line.strip()] or ["no reason given"]
         raise QuantizeError(
-            f"llama.cpp could not write {source.name} as {name}: {said[-1] if said else 'no reason given'}.",
+            f"llama.cpp could not write {source.name} as {kind}: {said[-1]}.",
             "Is there enough space on the disk? The file takes about as much as its type of weights.",
         )
 
 
-def _run(source: str, destination: str, number: str) -> int:
-    parameters = llama_cpp.llama_model_quantize_default_params()
-    parameters.ftype = int(number)
-    parameters.allow_requantize = True
-    return int(llama_cpp.llama_model_quantize(source.encode(), destination.encode(), ctypes.byref(parameters)))
-
-
 if __name__ == "__main__":
-    from specli.llama.binding import set_verbose
-
     set_verbose(True)  # progress is read from the log
-    sys.exit(_run(*sys.argv[1:]))
+    parameters = llama_cpp.llama_model_quantize_default_params()
+    parameters.allow_requantize = True
+    parameters.ftype = int(sys.argv[3])
+    files = (os.fsencode(name) for name in sys.argv[1:3])
+    sys.exit(int(llama_cpp.llama_model_quantize(*files, ctypes.byref(parameters))))

@@ -21,12 +21,7 @@ class Message:
 
 
 class TextStream:
-    """Turns tokens into text as they arrive: whole characters only, and no part of a stop string.
-
-    Args:
-        vocabulary: that of the model.
-        stops: the reply ends before the first of these strings that appears.
-    """
+    """Turns tokens into text as they arrive: whole characters only, and nothing from the first stop string on."""
 
     def __init__(self, vocabulary: Vocabulary, stops: Sequence[str] = ()) -> None:
         self._vocabulary = vocabulary
@@ -41,24 +36,20 @@ class TextStream:
 
     def finish(self) -> str:
         """Return what is left when no token follows: an unfinished character becomes a replacement character."""
-        text = self._release(self._decoder.decode(b"", final=True))
-        if self.stopped:
-            return text
-        text, self._held = text + self._held, ""
+        text = self._release(self._decoder.decode(b"", final=True)) + self._held
+        self._held = ""
         return text
 
     def _release(self, text: str) -> str:
         if self.stopped:
             return ""
         text = self._held + text
-        found = [start for stop in self._stops if (start := text.find(stop)) >= 0]
-        if found:
-            self.stopped = True
-            self._held = ""
+        if found := [start for stop in self._stops if (start := text.find(stop)) >= 0]:
+            self.stopped, self._held = True, ""
             return text[: min(found)]
-        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep]
+        certain = len(text) - max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[certain:]
+        return text[:certain]
 
 
 def _overlap(text: str, stop: str) -> int:
@@ -80,13 +71,9 @@ def chat_prompt(
     Control tokens come from the template only: one that is written out in a message stays text, so that no message
     can close its own turn. `parse_special` gives that up, for people who write control tokens on purpose.
 
-    Args:
-        vocabulary: the model's.
-        messages: the conversation.
-        parse_special: read control tokens in messages.
-        known: tokens that an earlier state of the conversation was made of, replies as they were generated. As far as
-            they spell the same text they are kept, up to a control token: a text can be cut into tokens in several
-            ways, and a cache is good for only one of them.
+    The `known` tokens are those of an earlier state of the conversation, replies as they were generated. As far as they
+    spell the same text they are kept, up to a control token: a text can be cut into tokens in several ways, and a cache
+    is good for only one of them.
 
     Raises:
         PromptError: the model has no template, or its template refuses these messages.
@@ -134,28 +121,21 @@ def _kept(vocabulary: Vocabulary, rendered: str, known: Sequence[int]) -> tuple[
 
 
 def render_template(vocabulary: Vocabulary, messages: Sequence[Message]) -> str:
-    """Return the conversation as text in the model's chat template, the beginning of a reply included.
-
-    Raises:
-        PromptError: as for `chat_prompt`.
-    """
+    """Return the conversation in the model's chat template, up to the reply; raises as `chat_prompt` does."""
     # A Jinja sandbox: templates come with model files and are not to be trusted.
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
     if vocabulary.template is None:
-        raise PromptError("the model has no chat template.", "'--raw' continues the prompt as plain text.")
+        raise PromptError("the model has no chat template.", "`raw` continues the prompt as plain text.")
     try:
-        formatter = Jinja2ChatFormatter(
-            template=vocabulary.template,
-            eos_token=vocabulary.text(vocabulary.end_token),
-            bos_token=vocabulary.text(vocabulary.begin_token),
-        )
+        begin, end = (vocabulary.text(token) for token in (vocabulary.begin_token, vocabulary.end_token))
+        formatter = Jinja2ChatFormatter(vocabulary.template, eos_token=end, bos_token=begin)
         turns = [{"role": message.role, "content": message.content} for message in messages]
         return str(formatter(messages=turns).prompt)
     except Exception as error:  # a template can fail in any way its author thought of
         raise PromptError(
             f"the model's chat template refuses this conversation: {error}.",
-            "Some templates know no system prompt; '--raw' goes without the template.",
+            "Some templates know no system prompt; `raw` goes without the template.",
         ) from error
 
 
@@ -174,23 +154,21 @@ def _typed_spans(vocabulary: Vocabulary, messages: Sequence[Message], rendered: 
         PromptError: the template changes messages in another way.
     """
     marks = [f"mark{secrets.token_hex(8)}" for _ in messages]
-    marked = render_template(
-        vocabulary, [Message(message.role, mark) for message, mark in zip(messages, marks, strict=True)]
-    )
+    turns = [Message(message.role, mark) for message, mark in zip(messages, marks, strict=True)]
+    pieces = re.split(f"({'|'.join(marks)})", render_template(vocabulary, turns))
     for contents in ([m.content for m in messages], [m.content.strip() for m in messages]):
-        spans, text, at = [], "", 0
         by_mark = dict(zip(marks, contents, strict=True))
-        for found in re.finditer("|".join(marks), marked):
-            text += marked[at : found.start()]
-            spans.append((len(text), len(text) + len(by_mark[found.group()])))
-            text += by_mark[found.group()]
-            at = found.end()
-        if text + marked[at:] == rendered:
+        spans, text = [], ""
+        for piece in pieces:
+            if piece in by_mark:
+                spans.append((len(text), len(text) + len(by_mark[piece])))
+            text += by_mark.get(piece, piece)
+        if text == rendered:
             return spans
     raise PromptError(
         "the prompt contains control tokens, and the model's chat template rewrites messages, "
         "so they cannot be told apart from the template's own.",
-        "Remove them, or mean them: '--parse-special' reads control tokens in the prompt.",
+        "Remove them, or mean them: `parse_special` reads control tokens in the prompt.",
     )
 
 
@@ -199,8 +177,7 @@ def _split(rendered: str, typed: Sequence[tuple[int, int]], control: Iterable[st
     pattern = re.compile("|".join(re.escape(text) for text in sorted(control, key=len, reverse=True)))
     parts, at = [], 0
     for found in pattern.finditer(rendered):
-        if any(found.start() < stop and start < found.end() for start, stop in typed):
-            continue
-        parts += [rendered[at : found.start()], found.group()]
-        at = found.end()
+        if not any(found.start() < stop and start < found.end() for start, stop in typed):
+            parts += [rendered[at : found.start()], found.group()]
+            at = found.end()
     return [part for part in [*parts, rendered[at:]] if part]

@@ -6,55 +6,32 @@ import ctypes
 from functools import cached_property
 from typing import Any
 
+from specli.errors import PromptError
 from specli.llama.binding import llama_cpp
 
 _TYPE_NAMES = {0: "none", 1: "SPM", 2: "BPE", 3: "WPM", 4: "UGM", 5: "RWKV", 6: "PLaMo-2"}
 
 
 class Vocabulary:
-    """The tokens of one model.
-
-    Args:
-        model: llama.cpp's model pointer.
-        owned: free the model together with the vocabulary.
-    """
+    """The tokens of one model, which llama.cpp's pointer names; if `owned`, it is freed together with them."""
 
     def __init__(self, model: Any, *, owned: bool = False) -> None:
         self._model = model
         self._owned = owned
         self._vocab = llama_cpp.llama_model_get_vocab(model)
         self.size = int(llama_cpp.llama_vocab_n_tokens(self._vocab))
+        number = int(llama_cpp.llama_vocab_type(self._vocab))
+        self.type_name = _TYPE_NAMES.get(number, f"type {number}")  # of tokenizer
+        # The tokens that begin and end a sequence, if the model has them, and whether a text gets them.
+        self.begin_token = _or_none(llama_cpp.llama_vocab_bos(self._vocab))
+        self.end_token = _or_none(llama_cpp.llama_vocab_eos(self._vocab))
+        self.adds_begin_token = bool(llama_cpp.llama_vocab_get_add_bos(self._vocab))
+        self.adds_end_token = bool(llama_cpp.llama_vocab_get_add_eos(self._vocab))
         self._pieces: dict[int, bytes] = {}
 
     def __del__(self) -> None:
         if self._owned:
             llama_cpp.llama_model_free(self._model)
-
-    @property
-    def type_name(self) -> str:
-        """The kind of tokenizer: BPE, SPM, ..."""
-        number = int(llama_cpp.llama_vocab_type(self._vocab))
-        return _TYPE_NAMES.get(number, f"type {number}")
-
-    @property
-    def begin_token(self) -> int | None:
-        """The beginning-of-sequence token, if the model has one."""
-        return _or_none(llama_cpp.llama_vocab_bos(self._vocab))
-
-    @property
-    def end_token(self) -> int | None:
-        """The end-of-sequence token, if the model has one."""
-        return _or_none(llama_cpp.llama_vocab_eos(self._vocab))
-
-    @property
-    def adds_begin_token(self) -> bool:
-        """Whether a text starts with the beginning-of-sequence token."""
-        return bool(llama_cpp.llama_vocab_get_add_bos(self._vocab))
-
-    @property
-    def adds_end_token(self) -> bool:
-        """Whether a text ends with the end-of-sequence token."""
-        return bool(llama_cpp.llama_vocab_get_add_eos(self._vocab))
 
     @cached_property
     def end_tokens(self) -> frozenset[int]:
@@ -64,8 +41,7 @@ class Vocabulary:
     @cached_property
     def texts(self) -> list[bytes]:
         """The raw text of each token, as it is in the file."""
-        vocab, text = self._vocab, llama_cpp.llama_vocab_get_text
-        return [text(vocab, token) for token in range(self.size)]
+        return [llama_cpp.llama_vocab_get_text(self._vocab, token) for token in range(self.size)]
 
     @cached_property
     def control_texts(self) -> dict[str, int]:
@@ -92,37 +68,47 @@ class Vocabulary:
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Return the token ids of a text.
 
-        Args:
-            text: any text.
-            add_special: add the beginning-of-sequence token where the model wants one.
-            parse_special: read control tokens that are written out; never for text that a user typed.
+        With `add_special` it begins as the model wants it; with `parse_special`, which is not for text that a user
+        typed, control tokens that are written out are read.
+
+        Raises:
+            PromptError: a character has no token, and the vocabulary none for its bytes.
         """
+        if self._lacks_bytes:
+            self._require_characters(text, parse_special)
         data = text.encode("utf-8", errors="surrogatepass")
-        size = len(data)
-        capacity = size + 2  # tokens
+        capacity = len(data) + 2  # tokens
         while True:
             buffer = (llama_cpp.llama_token * capacity)()
-            found = llama_cpp.llama_tokenize(self._vocab, data, size, buffer, capacity, add_special, parse_special)
-            count = int(found)
+            count = llama_cpp.llama_tokenize(self._vocab, data, len(data), buffer, capacity, add_special, parse_special)
             if count >= 0:
                 return list(buffer[:count])
             capacity = -count
 
+    @cached_property
+    def _lacks_bytes(self) -> bool:
+        """Whether a character without a token of its own ends the process: llama.cpp then wants tokens of its bytes."""
+        texts = (llama_cpp.llama_vocab_get_text(self._vocab, token) for token in range(self.size))
+        return self.type_name == "SPM" and b"<0xFF>" not in texts
+
+    def _require_characters(self, text: str, parse_special: bool) -> None:
+        for control in self.control_texts if parse_special else ():
+            text = text.replace(control, "")
+        known = set(self.texts)
+        for character in dict.fromkeys(text.replace(" ", "▁")):  # as SPM writes a space
+            if character.encode("utf-8", errors="surrogatepass") not in known:
+                raise PromptError(f"the model has no token for {character!r}.", "Write the prompt without it.")
+
     def piece(self, token: int) -> bytes:
         """Return the bytes that a token adds to the text: none for control tokens, and perhaps half a character."""
-        cached = self._pieces.get(token)
-        if cached is None:
-            cached = self._pieces[token] = self._piece(token)
-        return cached
-
-    def _piece(self, token: int) -> bytes:
         capacity = 64  # bytes
-        while True:
+        while token not in self._pieces:
             buffer = ctypes.create_string_buffer(capacity)
-            count = int(llama_cpp.llama_token_to_piece(self._vocab, token, buffer, capacity, 0, False))
+            count = llama_cpp.llama_token_to_piece(self._vocab, token, buffer, capacity, 0, False)
             if count >= 0:
-                return buffer.raw[:count]
+                self._pieces[token] = buffer.raw[:count]
             capacity = -count
+        return self._pieces[token]
 
 
 def _or_none(token: int) -> int | None:

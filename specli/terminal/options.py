@@ -77,6 +77,8 @@ SPELLINGS = {
     "gpu_layers": Spelling(("-ngl", "--gpu-layers"), panel=MODELS),
     "draft_gpu_layers": Spelling(("-ngld", "--draft-gpu-layers"), panel=MODELS),
     "exact": Spelling(panel=MODELS),
+    "kind": Spelling(("--type",)),
+    "destination": Spelling(("-o", "--output")),
 }
 
 

@@ -32,7 +32,7 @@ def test_a_model_is_written_again(tmp_path, tiny_file, name, kind):
 
 
 def test_refusals(tmp_path, tiny_file):
-    with pytest.raises(OptionError, match="--type is 'iq2_xxs'"):
+    with pytest.raises(OptionError, match="`kind` is 'iq2_xxs'"):
         quantize(tiny_file, tmp_path / "new.gguf", "iq2_xxs")
     (tmp_path / "old.gguf").touch()
     with pytest.raises(OptionError, match="exists already"):

@@ -171,3 +171,10 @@ def test_real_templates(model_file, name):
     shared = sum(1 for old, new in zip(reference, marked, strict=False) if old == new)
     assert shared >= reference.index(end) + 4
     assert marked[-3:] == reference[-3:]
+
+
+def test_a_character_without_a_token_is_refused(tiny):
+    """llama.cpp would end the process: this vocabulary has no tokens for bytes either."""
+    for parse_special in (False, True):
+        with pytest.raises(PromptError, match="no token for 'é'"):
+            plain_prompt(tiny, "abé<|end|>", parse_special=parse_special)
