@@ -61,10 +61,15 @@ def _declared(kind: Any) -> dict[str, tuple[Any, Option]]:
     found = {}
     for field in fields(kind):
         annotated = hints[field.name]
-        option = next((one for one in getattr(annotated, "__metadata__", ()) if isinstance(one, Option)), None)
+        option = option_of(annotated)
         if option is not None:
             found[field.name] = (annotated.__origin__, option)
     return found
+
+
+def option_of(annotation: Any) -> Option | None:
+    """Return the `Option` of an annotated type, if it has one."""
+    return next((one for one in getattr(annotation, "__metadata__", ()) if isinstance(one, Option)), None)
 
 
 def check(options: Any) -> None:

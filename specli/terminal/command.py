@@ -10,12 +10,11 @@ from functools import wraps
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
-from typer.models import OptionInfo
 
 from specli.errors import SpecliError
-from specli.options import Option, declared
+from specli.options import Option, declared, option_of
 from specli.terminal import console
-from specli.terminal.options import SAMPLING, SPELLINGS, OutputOptions, Spelling, flag, read_value
+from specli.terminal.options import PANELS, SPELLINGS, OutputOptions, Spelling, flag, read_value
 
 
 def command(*, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -35,6 +34,10 @@ def command(*, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], 
             if is_dataclass(hints[parameter.name]):
                 objects[parameter.name] = parameter.default
                 parameters += _parameters(parameter.default, without)
+            elif option := option_of(hints[parameter.name]):
+                parameters.append(
+                    _parameter(parameter.name, hints[parameter.name].__origin__, option, parameter.default)
+                )
             else:
                 parameters.append(parameter.replace(annotation=hints[parameter.name]))
         parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
@@ -65,42 +68,33 @@ def command(*, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], 
 
 def _parameters(default: Any, without: Collection[str]) -> Iterator[inspect.Parameter]:
     """Yield the parameters that stand for the fields of an option object, those of objects inside it included."""
-    kind = type(default)
-    hints, options = get_type_hints(kind, include_extras=True), declared(kind)
-    for field in fields(kind):
+    options = declared(type(default))
+    for field in fields(default):
         value = getattr(default, field.name)
         if is_dataclass(value):
             yield from _parameters(value, without)
         elif field.name not in without and field.name in options:
-            yield _parameter(field.name, *options[field.name], value)
-        elif field.name not in without and _is_typer_option(hints[field.name]):
-            yield inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=hints[field.name]
-            )
+            yield _parameter(field.name, *options[field.name], value, PANELS.get(type(default)))
 
 
-def _is_typer_option(annotation: Any) -> bool:
-    return any(isinstance(one, OptionInfo) for one in getattr(annotation, "__metadata__", ()))
-
-
-def _parameter(name: str, kind: Any, option: Option, value: Any) -> inspect.Parameter:
+def _parameter(name: str, kind: Any, option: Option, value: Any, panel: str | None = None) -> inspect.Parameter:
     spelling = SPELLINGS.get(name, Spelling())
     if get_origin(kind) is tuple:
         kind, value = list[str] | None, None
     elif spelling.none is not None:
         kind, value = type(spelling.none), str(value) if value is not None and spelling.read else value
         value = spelling.none if value is None else value
-    numbers = {"int": "N", "float": "X"}
     plain = next((one for one in (kind, *get_args(kind)) if isinstance(one, type)), str).__name__
+    metavars = {"int": "N", "float": "X", "str": "TEXT", "Path": "FILE"}
     typer_option = typer.Option(
         *(spelling.names or (flag(name),)),
         help=option.help,
-        metavar=spelling.metavar or "|".join(option.choices) or numbers.get(plain),
-        rich_help_panel=spelling.panel or SAMPLING,
+        metavar=spelling.metavar or "|".join(option.choices) or metavars.get(plain),
+        rich_help_panel=spelling.panel or panel,
+        **spelling.more,
     )
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=Annotated[kind, typer_option]
-    )
+    annotation = Annotated[kind, typer_option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=annotation)
 
 
 def _built(default: Any, values: dict[str, Any]) -> Any:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-import typer
-
+from specli.decoding.options import SamplingOptions
 from specli.engine.options import ReplyOptions
 from specli.errors import OptionError
-from specli.options import declared
+from specli.llama.options import LoadOptions
+from specli.options import Option, declared
 
 MODELS, SAMPLING, SPECULATION, OUTPUT = "Models and machine", "Sampling", "Speculation", "Output"
 
@@ -51,9 +52,10 @@ class Spelling:
 
     names: tuple[str, ...] = ()
     metavar: str = ""
+    panel: str = ""  # where help shows it, if not with the others of its class
     none: int | str | None = None  # stands for None
     read: Callable[[str], Any] | None = None  # makes a value of text, or one entry of a tuple
-    panel: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict)  # for typer
 
 
 SPELLINGS = {
@@ -62,30 +64,45 @@ SPELLINGS = {
     "top_p": Spelling(metavar="P"),
     "min_p": Spelling(metavar="P"),
     "logit_bias": Spelling(metavar="ID=X", read=_bias),
-    "seed": Spelling(none=-1),
-    "draft_length": Spelling(metavar="N|auto", none="auto", read=_draft_length, panel=SPECULATION),
-    "drafter": Spelling(panel=SPECULATION),
-    "verification": Spelling(panel=SPECULATION),
-    "draft_temperature": Spelling(("--draft-temp",), "T", panel=SPECULATION),
-    "max_tokens": Spelling(("-n", "--max-tokens"), none=-1, panel=OUTPUT),
-    "tokens": Spelling(("-n", "--max-tokens")),
-    "stop": Spelling(metavar="TEXT", read=str, panel=OUTPUT),
+    "seed": Spelling(panel=SAMPLING, none=-1),
+    "draft_length": Spelling(metavar="N|auto", none="auto", read=_draft_length),
+    "draft_temperature": Spelling(("--draft-temp",), "T"),
+    "no_draft": Spelling(panel=SPECULATION),
+    "max_tokens": Spelling(("-n", "--max-tokens"), panel=OUTPUT, none=-1),
+    "stop": Spelling(metavar="TEXT", panel=OUTPUT, read=str),
     "ignore_eos": Spelling(panel=OUTPUT),
-    "context": Spelling(("-c", "--context"), panel=MODELS),
-    "batch": Spelling(("-b", "--batch"), panel=MODELS),
-    "threads": Spelling(("-t", "--threads"), panel=MODELS),
-    "gpu_layers": Spelling(("-ngl", "--gpu-layers"), panel=MODELS),
-    "draft_gpu_layers": Spelling(("-ngld", "--draft-gpu-layers"), panel=MODELS),
-    "exact": Spelling(panel=MODELS),
-    "kind": Spelling(("--type",)),
+    "show_draft": Spelling(panel=OUTPUT),
+    "as_json": Spelling(("--json",)),
+    "quiet": Spelling(("-q", "--quiet")),
+    "verbose": Spelling(("-v", "--verbose"), more={"count": True}),
+    "prompts": Spelling(metavar="FILE|builtin[:CLASS,...]", panel=OUTPUT),
+    "model": Spelling(("-m", "--model"), "MODEL", more={"envvar": "SPECLI_MODEL"}),
+    "draft_model": Spelling(("-md", "--draft-model"), "MODEL", more={"envvar": "SPECLI_DRAFT_MODEL"}),
+    "context": Spelling(("-c", "--context")),
+    "batch": Spelling(("-b", "--batch")),
+    "threads": Spelling(("-t", "--threads")),
+    "gpu_layers": Spelling(("-ngl", "--gpu-layers")),
+    "draft_gpu_layers": Spelling(("-ngld", "--draft-gpu-layers")),
+    "system": Spelling(("-s", "--system")),
+    "prompt_file": Spelling(("-f", "--file")),
+    "session_name": Spelling(("--session",), "NAME"),
+    "file": Spelling(("-o", "--output")),
     "destination": Spelling(("-o", "--output")),
+    "kind": Spelling(("--type",), "TYPE"),
+    "draft_models": Spelling(("-md", "--draft-model"), "MODEL"),
+    "draft_lengths": Spelling(("--draft-length",), "N,N,..."),
+    "verifications": Spelling(("--verification",), "RULE,RULE,..."),
+    "temperatures": Spelling(("--temp",), "T,T,..."),
+    "repeats": Spelling(("-r", "--repeats")),
+    "tokens": Spelling(("-n", "--max-tokens")),
+    "time_limit": Spelling(metavar="MINUTES"),
 }
 
 
-def flag(field: str) -> str:
+def flag(name: str) -> str:
     """Return the long flag of a field."""
-    names = SPELLINGS.get(field, Spelling()).names or (f"--{field.replace('_', '-')}",)
-    return next(name for name in names if name.startswith("--"))
+    names = SPELLINGS.get(name, Spelling()).names or (f"--{name.replace('_', '-')}",)
+    return next(one for one in names if one.startswith("--"))
 
 
 def spelled(text: str) -> str:
@@ -101,26 +118,13 @@ class ModelOptions:
     """Which models."""
 
     model: Annotated[
-        str | None,
-        typer.Option(
-            "-m",
-            "--model",
-            help="Target model: a name of 'specli list', a .gguf file, or user/repository[:quant].",
-            metavar="MODEL",
-            envvar="SPECLI_MODEL",
-            rich_help_panel=MODELS,
-        ),
+        str | None, Option("Target model: a name of 'specli list', a .gguf file, or user/repository[:quant].")
     ] = None
     draft_model: Annotated[
         str | None,
-        typer.Option(
-            "-md",
-            "--draft-model",
-            help="Draft model, named like the target; with 'none' drafts are only looked up in the text. Default: the "
-            "one that belongs to the target.",
-            metavar="MODEL",
-            envvar="SPECLI_DRAFT_MODEL",
-            rich_help_panel=MODELS,
+        Option(
+            "Draft model, named like the target; with 'none' drafts are only looked up in the text. Default: the one "
+            "that belongs to the target."
         ),
     ] = None
 
@@ -129,21 +133,13 @@ class ModelOptions:
 class OutputOptions:
     """What is printed beside the result."""
 
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document instead.", rich_help_panel=OUTPUT)
-    ] = False
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "-q", "--quiet", help="Print nothing but the result, warnings and errors.", rich_help_panel=OUTPUT
-        ),
-    ] = False
-    verbose: Annotated[
-        int,
-        typer.Option(
-            "-v", "--verbose", count=True, help="Show llama.cpp's log; -vv also tracebacks.", rich_help_panel=OUTPUT
-        ),
-    ] = 0
+    as_json: Annotated[bool, Option("Print one JSON document instead.")] = False
+    quiet: Annotated[bool, Option("Print nothing but the result, warnings and errors.")] = False
+    verbose: Annotated[int, Option("Show llama.cpp's log; -vv also tracebacks.")] = 0
+
+
+PANELS: dict[type, str] = {SamplingOptions: SAMPLING, ReplyOptions: SPECULATION, LoadOptions: MODELS}
+PANELS |= {ModelOptions: MODELS, OutputOptions: OUTPUT}
 
 
 class OnFull(StrEnum):
@@ -156,24 +152,15 @@ class OnFull(StrEnum):
 
 Prompts = Annotated[
     str,
-    typer.Option(
-        "--prompts",
-        help="What to ask: 'builtin', some of its classes as in 'builtin:code,story', or a file with one prompt a "
-        "line, or JSONL with prompt, class and system.",
-        metavar="FILE|builtin[:CLASS,...]",
-        rich_help_panel=OUTPUT,
+    Option(
+        "What to ask: 'builtin', some of its classes as in 'builtin:code,story', or a file with one prompt a line, or "
+        "JSONL with prompt, class and system."
     ),
 ]
-ShowDraft = Annotated[
-    bool,
-    typer.Option(
-        "--show-draft", help="Color the text by where each token came from (on a terminal).", rich_help_panel=OUTPUT
-    ),
-]
-NoDraft = Annotated[
-    bool, typer.Option("--no-draft", help="Disable drafting, like --draft-length 0.", rich_help_panel=SPECULATION)
-]
-System = Annotated[str | None, typer.Option("-s", "--system", help="System prompt.", metavar="TEXT")]
+ShowDraft = Annotated[bool, Option("Color the text by where each token came from (on a terminal).")]
+NoDraft = Annotated[bool, Option("Disable drafting, like --draft-length 0.")]
+System = Annotated[str | None, Option("System prompt.")]
+Plot = Annotated[Path | None, Option("Draw the result into a .png or .svg file.")]
 
 
 def seeded(reply: ReplyOptions) -> ReplyOptions:
@@ -200,7 +187,7 @@ def read_value(name: str, value: Any) -> Any:
 
 def settable() -> dict[str, str]:
     """Return what can be set while a chat goes on: fields of replies by the names of their flags."""
-    names = [name for kind in (type(ReplyOptions().sampling), ReplyOptions) for name in declared(kind)]
+    names = [*declared(SamplingOptions), *declared(ReplyOptions)]
     return {flag(name).removeprefix("--"): name for name in names}
 
 
@@ -210,7 +197,7 @@ def with_setting(reply: ReplyOptions, field: str, text: str) -> ReplyOptions:
     Raises:
         OptionError: the value cannot be used.
     """
-    kind, _ = (declared(ReplyOptions) | declared(type(reply.sampling)))[field]
+    kind, _ = (declared(ReplyOptions) | declared(SamplingOptions))[field]
     spelling = SPELLINGS.get(field, Spelling())
     if get_origin(kind) is tuple:
         return reply.changed(**{field: read_value(field, [] if text == "none" else shlex.split(text))})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from specli.engine.options import ReplyOptions
 from specli.errors import CHECK_FAILED, Interrupted, OptionError, SpecliError
 from specli.llama.options import LoadOptions
+from specli.options import Option
 from specli.terminal import console, options
 from specli.terminal.command import command
 from specli.terminal.commands.models import choose_pair_for
@@ -37,28 +37,19 @@ class Test(StrEnum):
 def audit(
     test: Annotated[
         list[Test] | None,
-        typer.Option(
-            "--test",
-            help="distribution: the emitted tokens against the target's probabilities; identity: texts at temperature "
+        Option(
+            "distribution: the emitted tokens against the target's probabilities; identity: texts at temperature "
             "0 with and without drafts; joint: the first tokens of many replies to one prompt against their exact "
-            "probabilities. May be repeated. Default: distribution and identity.",
-            show_default=False,
+            "probabilities. May be repeated. Default: distribution and identity."
         ),
     ] = None,
     samples: Annotated[
-        int | None,
-        typer.Option(
-            "--samples",
-            help=f"Tokens to test, for joint replies. Default: {_SAMPLES}, for joint {_JOINT_SAMPLES}.",
-            metavar="N",
-        ),
+        int | None, Option(f"Tokens to test, for joint replies. Default: {_SAMPLES}, for joint {_JOINT_SAMPLES}.")
     ] = None,
     control: Annotated[
-        bool, typer.Option("--control", help="Negative control: a wrong accept rule, which must fail with exit code 3.")
+        bool, Option("Negative control: a wrong accept rule, which must fail with exit code 3.")
     ] = False,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the tested values into a .png or .svg file.", metavar="FILE")
-    ] = None,
+    plot: options.Plot = None,
     prompts: options.Prompts = "builtin",
     models: ModelOptions = ModelOptions(),
     load: LoadOptions = LoadOptions(),

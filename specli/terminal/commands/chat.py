@@ -11,6 +11,7 @@ import typer
 from specli.engine.options import ReplyOptions
 from specli.errors import OptionError
 from specli.llama.options import LoadOptions
+from specli.options import Option
 from specli.state import sessions
 from specli.state.paths import history_path
 from specli.terminal import console, options
@@ -25,23 +26,19 @@ from specli.terminal.ready import calibrate, load_engine, warn_about_gpu
 class Looks:
     """How replies look on a terminal."""
 
-    markdown: Annotated[bool, typer.Option("--markdown", help="Render Markdown (on a terminal).")] = False
+    markdown: Annotated[bool, Option("Render Markdown (on a terminal).")] = False
     show_draft: options.ShowDraft = False
 
 
 @command(without={"as_json"})
 def chat(
     system: options.System = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the latest session, or the one of --session.")
-    ] = False,
-    session_name: Annotated[
-        str | None, typer.Option("--session", help="Continue this session.", metavar="NAME")
-    ] = None,
-    no_session: Annotated[bool, typer.Option("--no-session", help="Keep nothing on disk.")] = False,
-    no_history: Annotated[bool, typer.Option("--no-history", help="Do not remember what is typed.")] = False,
+    resume: Annotated[bool, Option("Continue the latest session, or the one of --session.")] = False,
+    session_name: Annotated[str | None, Option("Continue this session.")] = None,
+    no_session: Annotated[bool, Option("Keep nothing on disk.")] = False,
+    no_history: Annotated[bool, Option("Do not remember what is typed.")] = False,
     on_full: Annotated[
-        OnFull, typer.Option("--on-full", help="When the context is full: ask, drop the oldest messages, or stop.")
+        OnFull, Option("When the context is full: ask, drop the oldest messages, or stop.")
     ] = OnFull.ASK,
     no_draft: options.NoDraft = False,
     looks: Looks = Looks(),

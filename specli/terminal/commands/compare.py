@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from specli.engine.options import ReplyOptions
 from specli.errors import OptionError
 from specli.llama.options import LoadOptions
+from specli.options import Option
 from specli.terminal import options
 from specli.terminal.command import command
 from specli.terminal.options import ModelOptions, OutputOptions, seeded
@@ -23,49 +22,30 @@ class Grid:
 
     draft_models: Annotated[
         list[str] | None,
-        typer.Option(
-            "-md",
-            "--draft-model",
-            help="Draft model, named like the target; may be repeated. With 'none' drafts are only looked up in the "
-            "text.",
-            metavar="MODEL",
+        Option(
+            "Draft model, named like the target; may be repeated. With 'none' drafts are only looked up in the text."
         ),
     ] = None
-    draft_lengths: Annotated[
-        str,
-        typer.Option("--draft-length", help="Draft lengths or auto; 0 is the baseline once more.", metavar="N,N,..."),
-    ] = "auto,4"
-    verifications: Annotated[str, typer.Option("--verification", help="Accept rules.", metavar="RULE,RULE,...")] = (
-        "block"
-    )
-    temperatures: Annotated[str, typer.Option("--temp", help="Temperatures.", metavar="T,T,...")] = "0,0.8"
+    draft_lengths: Annotated[str, Option("Draft lengths or auto; 0 is the baseline once more.")] = "auto,4"
+    verifications: Annotated[str, Option("Accept rules.")] = "block"
+    temperatures: Annotated[str, Option("Temperatures.")] = "0,0.8"
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
     """How long it is measured."""
 
-    repeats: Annotated[
-        int, typer.Option("-r", "--repeats", help="Timed replies to each prompt in each setting.", metavar="N")
-    ] = 2
-    tokens: Annotated[int, typer.Option("-n", "--max-tokens", help="Tokens of each timed reply.", metavar="N")] = 96
-    time_limit: Annotated[
-        float,
-        typer.Option("--time-limit", help="Start no prompt after so many minutes; 0 is no limit.", metavar="MINUTES"),
-    ] = 10.0
+    repeats: Annotated[int, Option("Timed replies to each prompt in each setting.")] = 2
+    tokens: Annotated[int, Option("Tokens of each timed reply.")] = 96
+    time_limit: Annotated[float, Option("Start no prompt after so many minutes; 0 is no limit.")] = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
     """What makes the command fail."""
 
-    require_speedup: Annotated[
-        float | None,
-        typer.Option("--require-speedup", help="Exit 3 unless the best setting is this much faster.", metavar="X"),
-    ] = None
-    require_identical: Annotated[
-        bool, typer.Option("--require-identical", help="Exit 3 if a text at temperature 0 differs from the baseline's.")
-    ] = False
+    require_speedup: Annotated[float | None, Option("Exit 3 unless the best setting is this much faster.")] = None
+    require_identical: Annotated[bool, Option("Exit 3 if a text at temperature 0 differs from the baseline's.")] = False
 
 
 @command(
@@ -74,19 +54,10 @@ class Requirements:
 )
 def compare(
     prompts: options.Prompts = "builtin",
-    file: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Write each measurement to a file as it is made.", metavar="FILE"),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue what is in the file of -o; its settings hold.")
-    ] = False,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", help="Draw the speedups into a .png or .svg file.", metavar="FILE")
-    ] = None,
-    curve: Annotated[
-        bool, typer.Option("--curve", help="Instead: what passes of 1 to 32 rows and draft tokens cost.")
-    ] = False,
+    file: Annotated[Path | None, Option("Write each measurement to a file as it is made.")] = None,
+    resume: Annotated[bool, Option("Continue what is in the file of -o; its settings hold.")] = False,
+    plot: options.Plot = None,
+    curve: Annotated[bool, Option("Instead: what passes of 1 to 32 rows and draft tokens cost.")] = False,
     grid: Grid = Grid(),
     effort: Effort = Effort(),
     requirements: Requirements = Requirements(),

@@ -12,6 +12,7 @@ import typer
 from specli.engine.options import ReplyOptions
 from specli.errors import Interrupted, OptionError, PromptError
 from specli.llama.options import LoadOptions
+from specli.options import Option
 from specli.terminal import console, options
 from specli.terminal.command import command
 from specli.terminal.commands.models import choose_pair_for
@@ -29,14 +30,10 @@ def complete(
     prompt: Annotated[
         str | None, typer.Argument(help="The prompt; text on standard input is put before it.", show_default=False)
     ] = None,
-    prompt_file: Annotated[
-        Path | None, typer.Option("-f", "--file", help="Read the prompt from a file.", metavar="FILE")
-    ] = None,
+    prompt_file: Annotated[Path | None, Option("Read the prompt from a file.")] = None,
     system: options.System = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")] = False,
-    parse_special: Annotated[
-        bool, typer.Option("--parse-special", help="Read control tokens in the prompt, as for fill-in-the-middle.")
-    ] = False,
+    raw: Annotated[bool, Option("Continue the text as it is, without the chat template.")] = False,
+    parse_special: Annotated[bool, Option("Read control tokens in the prompt, as for fill-in-the-middle.")] = False,
     no_draft: options.NoDraft = False,
     show_draft: options.ShowDraft = False,
     models: ModelOptions = ModelOptions(),

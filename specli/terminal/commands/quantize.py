@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from specli.models.registry import load_registry
+from specli.options import Option
 from specli.terminal import console
 from specli.terminal.command import command
 from specli.terminal.commands.models import ModelArgument, model_path
@@ -18,11 +17,8 @@ from specli.terminal.options import OutputOptions
 @command(without={"as_json"})
 def quantize(
     model: ModelArgument,
-    kind: Annotated[str, typer.Option("--type", help="Type of weights, such as q4_0, q8_0 or bf16.", metavar="TYPE")],
-    destination: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The new file. Default: MODEL-TYPE.gguf, here.", metavar="FILE"),
-    ] = None,
+    kind: Annotated[str, Option("Type of weights, such as q4_0, q8_0 or bf16.")],
+    destination: Annotated[Path | None, Option("The new file. Default: MODEL-TYPE.gguf, here.")] = None,
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Write a model with another type of weights.
