@@ -6,9 +6,10 @@ What was asked for (text, tables, JSON) goes to standard output; progress, figur
 from __future__ import annotations
 
 import json
+import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,12 @@ def print_line(text: str) -> None:
     output.print(text, markup=False)
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of a result."""
+    for line in lines:
+        print_line(line)
+
+
 def print_error(error: SpecliError) -> None:
     """Print an error in one line, and its hint in another."""
     _print_message("Error", "bold red", error.message, error.hint)
@@ -105,10 +112,11 @@ def print_turn(role: str, content: str) -> None:
     errors.print(Text.assemble((">>> " if role == "user" else "", style), (visible(content), style or "dim")))
 
 
-def print_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; each column is (title, whether it holds numbers)."""
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; columns of numbers are aligned to the right."""
     table = Table(box=box.SIMPLE_HEAD if output.is_terminal else None, pad_edge=False, header_style="bold")
-    for title, numbers in columns:
+    for title, *cells in zip(titles, *rows, strict=True):
+        numbers = all(re.fullmatch(r"([-+]?\d\S*( %| ms| s| [kMG]?B| bytes)?)?", cell) for cell in cells)
         table.add_column(title, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))

@@ -138,6 +138,38 @@ class OutputOptions:
     verbose: Annotated[int, Option("Show llama.cpp's log; -vv also tracebacks.")] = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What `specli compare` compares: every combination."""
+
+    draft_models: Annotated[
+        list[str] | None,
+        Option(
+            "Draft model, named like the target; may be repeated. With 'none' drafts are only looked up in the text."
+        ),
+    ] = None
+    draft_lengths: Annotated[str, Option("Draft lengths or auto; 0 is the baseline once more.")] = "auto,4"
+    verifications: Annotated[str, Option("Accept rules.")] = "block"
+    temperatures: Annotated[str, Option("Temperatures.")] = "0,0.8"
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much `specli compare` measures."""
+
+    repeats: Annotated[int, Option("Timed replies to each prompt in each setting.")] = 2
+    tokens: Annotated[int, Option("Tokens of each timed reply.")] = 96
+    time_limit: Annotated[float, Option("Start no prompt after so many minutes; 0 is no limit.")] = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What makes `specli compare` fail."""
+
+    require_speedup: Annotated[float | None, Option("Exit 3 unless the best setting is this much faster.")] = None
+    require_identical: Annotated[bool, Option("Exit 3 if a text at temperature 0 differs from the baseline's.")] = False
+
+
 PANELS: dict[type, str] = {SamplingOptions: SAMPLING, ReplyOptions: SPECULATION, LoadOptions: MODELS}
 PANELS |= {ModelOptions: MODELS, OutputOptions: OUTPUT}
 

@@ -156,9 +156,8 @@ def _sessions(chat: Chat, argument: str) -> None:
     if not found:
         console.note("There is no session yet.")
         return
-    columns = [("name", False), ("changed", False), ("model", False), ("first words", False)]
     rows = [(one.name, one.changed.strftime("%Y-%m-%d %H:%M"), one.model, one.first_words) for one in found[:20]]
-    console.print_table(columns, rows)
+    console.print_table(["name", "changed", "model", "first words"], rows)
 
 
 def _read(chat: Chat, argument: str) -> None:

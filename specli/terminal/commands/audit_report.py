@@ -42,19 +42,14 @@ def print_findings(findings: Findings, pair: Pair, reply: ReplyOptions, engine: 
     if findings.distribution is not None:
         _print_distribution(findings.distribution)
     if findings.joint is not None:
-        _print_lines(joint_lines(findings.joint))
+        console.print_lines(["", *joint_lines(findings.joint)])
     if findings.identity is not None:
-        _print_lines(identity_lines(findings.identity, engine.target.vocabulary.text))
-
-
-def _print_lines(lines: list[str]) -> None:
-    for line in ["", *lines]:
-        console.print_line(line)
+        console.print_lines(["", *identity_lines(findings.identity, engine.target.vocabulary.text)])
 
 
 def _print_distribution(report: DistributionReport) -> None:
     rate = f", {100 * report.accepted / report.tested:.0f} % of the draft tokens accepted" if report.tested else ""
-    _print_lines([f"Probabilities: {report.tokens} tokens of {report.replies} replies{rate}"])
+    console.print_lines(["", f"Probabilities: {report.tokens} tokens of {report.replies} replies{rate}"])
     rows = [
         (
             group.name,
@@ -66,10 +61,8 @@ def _print_distribution(report: DistributionReport) -> None:
         )
         for group in report.groups
     ]
-    columns = [("tokens", False), ("n", True), ("mean, z", True), ("p", True)]
-    console.print_table([*columns, (f"chi-square ({BINS - 1})", True), ("p", True)], rows)
-    for line in distribution_lines(report):
-        console.print_line(line)
+    console.print_table(["tokens", "n", "mean, z", "p", f"chi-square ({BINS - 1})", "p"], rows)
+    console.print_lines(distribution_lines(report))
 
 
 def audit_json(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engine, *, control: bool) -> dict[str, Any]:

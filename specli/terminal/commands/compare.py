@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,40 +11,8 @@ from specli.llama.options import LoadOptions
 from specli.options import Option
 from specli.terminal import options
 from specli.terminal.command import command
-from specli.terminal.options import ModelOptions, OutputOptions, seeded
+from specli.terminal.options import Effort, Grid, ModelOptions, OutputOptions, Requirements, seeded
 from specli.terminal.ready import warn_about_gpu
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """What is compared: every combination."""
-
-    draft_models: Annotated[
-        list[str] | None,
-        Option(
-            "Draft model, named like the target; may be repeated. With 'none' drafts are only looked up in the text."
-        ),
-    ] = None
-    draft_lengths: Annotated[str, Option("Draft lengths or auto; 0 is the baseline once more.")] = "auto,4"
-    verifications: Annotated[str, Option("Accept rules.")] = "block"
-    temperatures: Annotated[str, Option("Temperatures.")] = "0,0.8"
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How long it is measured."""
-
-    repeats: Annotated[int, Option("Timed replies to each prompt in each setting.")] = 2
-    tokens: Annotated[int, Option("Tokens of each timed reply.")] = 96
-    time_limit: Annotated[float, Option("Start no prompt after so many minutes; 0 is no limit.")] = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Requirements:
-    """What makes the command fail."""
-
-    require_speedup: Annotated[float | None, Option("Exit 3 unless the best setting is this much faster.")] = None
-    require_identical: Annotated[bool, Option("Exit 3 if a text at temperature 0 differs from the baseline's.")] = False
 
 
 @command(

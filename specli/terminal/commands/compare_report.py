@@ -23,8 +23,7 @@ def show(comparison: Comparison, *, as_json: bool, interrupted: bool) -> None:
         ours = [one for one in figures if one.configuration == index]
         if ours:
             _print_configuration(configuration, ours)
-    for line in verdict(comparison.settings.configurations, figures):
-        console.print_line(line)
+    console.print_lines(verdict(comparison.settings.configurations, figures))
     if not comparison.complete and not interrupted:
         total, here = comparison.settings.plan.total, len(comparison.measurements)
         prompts = len({one.prompt for one in comparison.measurements})
@@ -55,14 +54,13 @@ def _count(number: int, name: str) -> str:
 
 
 def _print_configuration(configuration: Configuration, figures: Sequence[Figures]) -> None:
-    console.print_line("")
-    console.print_line(f"Temperature {configuration.temperature:g}: {configuration.name}")
-    columns = [("prompts", False), ("baseline/s", True), ("this/s", True), ("speedup", True), ("95 %", False)]
-    columns += [("accepted", True), ("per pass", True), ("draft:check:rest", True), ("prefill", True), ("first", True)]
+    console.print_lines(["", f"Temperature {configuration.temperature:g}: {configuration.name}"])
+    titles = ["prompts", "baseline/s", "this/s", "speedup", "95 %", "accepted", "per pass", "draft:check:rest"]
+    titles += ["prefill", "first"]
     greedy = any(one.compared for one in figures)
     if greedy:
-        columns.append(("identical", False))
-    console.print_table(columns, [_row(one, greedy=greedy) for one in figures])
+        titles.append("identical")
+    console.print_table(titles, [_row(one, greedy=greedy) for one in figures])
     overall = next(one for one in figures if one.kind == OVERALL)
     if overall.acceptance_by_position:
         rates = " ".join(f"{rate:.2f}" for rate in overall.acceptance_by_position)
@@ -107,8 +105,7 @@ def print_curve(name: str, curve: PassCosts) -> None:
         need = "" if size == 1 or curve.draft is None else "never" if needed is None else f"{100 * needed:.0f} %"
         bar = "█" * max(1, round(30 * seconds / longest))
         rows.append((str(size), f"{1000 * seconds:.1f} ms", f"{seconds / curve.target[1]:.2f}", bar, need))
-    columns = [("rows", True), ("time", True), ("vs. one row", True), ("", False), ("faster above", True)]
-    console.print_table(columns, rows)
+    console.print_table(["rows", "time", "vs. one row", "", "faster above"], rows)
     if curve.draft is not None:
         share = curve.draft / curve.target[1]
         console.print_line(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from specli.decoding.costs import PassCosts, measure_costs
 from specli.engine.engine import Engine
@@ -25,13 +25,9 @@ from specli.terminal import console, plots
 from specli.terminal.commands.compare_report import break_evens, print_curve, print_header, show
 from specli.terminal.commands.models import choose_pair
 from specli.terminal.interrupts import Interrupts
-from specli.terminal.options import read_value
-
-if TYPE_CHECKING:
-    from specli.terminal.commands.compare import Effort, Grid, Requirements
+from specli.terminal.options import Effort, Grid, Requirements, read_value
 
 _CURVE_CONTEXT = 256  # tokens in the cache when passes are timed
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ def settings_of(
         drafts=tuple(drafts),
         draft_lengths=tuple(dict.fromkeys(read_value("draft_length", part) for part in grid.draft_lengths.split(","))),
         verifications=tuple(dict.fromkeys(grid.verifications.split(","))),
-        temperatures=_numbers("--temp", grid.temperatures, float),
+        temperatures=_temperatures(grid.temperatures),
         prompts=tuple(prompts),
         repeats=effort.repeats,
         tokens=effort.tokens,
@@ -81,12 +77,12 @@ def _names(model: str | None, drafts: list[str] | None) -> tuple[str, list[str]]
     return pair.target_name, list(dict.fromkeys(named))
 
 
-def _numbers(flag: str, text: str, kind: type[Number]) -> tuple[Number, ...]:
+def _temperatures(text: str) -> tuple[float, ...]:
     try:
-        return tuple(dict.fromkeys(kind(part) for part in text.split(",")))
+        return tuple(dict.fromkeys(map(float, text.split(","))))
     except ValueError:
         raise OptionError(
-            f"{flag} is {text!r}, but must be numbers with commas between them.", f"For instance {flag} 2,4."
+            f"--temp is {text!r}, but must be numbers with commas between them.", "For instance 0,1."
         ) from None
 
 

@@ -86,8 +86,7 @@ def list_models(output: OutputOptions = OutputOptions()) -> None:
         name = f"{entry.name} (default)" if entry.name == registry.default_target else entry.name
         where = "here" if path else "missing" if entry.path else "not fetched"
         rows.append((name, console.bytes_text(size), where, entry.draft or "", entry.license))
-    columns = [("name", False), ("size", True), ("file", False), ("draft model", False), ("license", False)]
-    console.print_table(columns, rows)
+    console.print_table(["name", "size", "file", "draft model", "license"], rows)
     console.note(f"Models of your own: {user_registry_path()}")
 
 
