@@ -220,12 +220,7 @@ def _loosened(sampling: SamplingOptions) -> SamplingOptions:
 
     Passes of different sizes round differently; with 4-bit weights, the gap between two logits changes by some tenths.
     """
-    return replace(
-        sampling,
-        top_k=2 * sampling.top_k,
-        top_p=1 - (1 - sampling.top_p) / 2,
-        min_p=sampling.min_p / 2,
-    )
+    return replace(sampling, top_k=2 * sampling.top_k, top_p=1 - (1 - sampling.top_p) / 2, min_p=sampling.min_p / 2)
 
 
 @dataclass(frozen=True, slots=True)

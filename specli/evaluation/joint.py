@@ -108,12 +108,7 @@ def joint_audit(
     exact = joint_probabilities(engine.target, engine.sampling(options), tokens, depth, 5 / samples)
     test = g_test(Counter(text if text in exact else REST for text in texts), exact)
     return JointReport(
-        prompt.name,
-        depth,
-        samples,
-        test.degrees + 1,
-        test,
-        detectable_variation(samples, test.degrees, SIGNIFICANCE),
+        prompt.name, depth, samples, test.degrees + 1, test, detectable_variation(samples, test.degrees, SIGNIFICANCE)
     )
 
 

@@ -54,8 +54,7 @@ def audit(
         ),
     ] = None,
     control: Annotated[
-        bool,
-        typer.Option("--control", help="Negative control: a wrong accept rule, which must fail with exit code 3."),
+        bool, typer.Option("--control", help="Negative control: a wrong accept rule, which must fail with exit code 3.")
     ] = False,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Draw the tested values into a .png or .svg file.", metavar="FILE")

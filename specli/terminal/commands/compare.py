@@ -64,8 +64,7 @@ class Requirements:
         typer.Option("--require-speedup", help="Exit 3 unless the best setting is this much faster.", metavar="X"),
     ] = None
     require_identical: Annotated[
-        bool,
-        typer.Option("--require-identical", help="Exit 3 if a text at temperature 0 differs from the baseline's."),
+        bool, typer.Option("--require-identical", help="Exit 3 if a text at temperature 0 differs from the baseline's.")
     ] = False
 
 

@@ -45,12 +45,7 @@ class Task:
 
 
 def settings_of(
-    model: str | None,
-    grid: Grid,
-    effort: Effort,
-    load: LoadOptions,
-    reply: ReplyOptions,
-    prompts: Sequence[Prompt],
+    model: str | None, grid: Grid, effort: Effort, load: LoadOptions, reply: ReplyOptions, prompts: Sequence[Prompt]
 ) -> Settings:
     """Return what is to be compared, every combination checked.
 
