@@ -66,8 +66,8 @@ def _print_distribution(report: DistributionReport) -> None:
         )
         for group in report.groups
     ]
-    columns = [("tokens", False), ("n", True), ("mean, z", True), ("p", True)]
-    console.print_table([*columns, (f"chi-square ({BINS - 1})", True), ("p", True)], rows)
+    names = ("n", "mean, z", "p", f"chi-square ({BINS - 1})", "p")
+    console.print_table([("tokens", False), *((name, True) for name in names)], rows)
     for line in distribution_lines(report):
         console.print_line(line)
 

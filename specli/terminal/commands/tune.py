@@ -104,13 +104,8 @@ def _print(found: Tuning, pair: Pair, server: str) -> None:
         )
         for one in found.classes
     ]
-    columns = [
-        ("prompts", False),
-        ("baseline/s", True),
-        ("accepted", True),
-        *((str(length), True) for length in LENGTHS),
-    ]
-    console.print_table([*columns, ("best", True), ("measured", True), ("auto", True)], rows)
+    names = ("baseline/s", "accepted", *map(str, LENGTHS), "best", "measured", "auto")
+    console.print_table([("prompts", False), *((name, True) for name in names)], rows)
     for line in explain(found):
         console.print_line(line)
     console.print_line("The measured costs and acceptance rates are saved; automatic draft length starts from them.")
