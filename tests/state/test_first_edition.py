@@ -16,7 +16,7 @@ from tiny import write_tiny_model
 
 from specli.engine.conversation import Conversation
 from specli.evaluation.journal import read_journal
-from specli.evaluation.settings import settings_from, settings_json
+from specli.evaluation.settings import settings_from
 from specli.llama.model import load_vocabulary
 from specli.llama.text import Message, chat_prompt
 from specli.models.files import find_file
@@ -105,7 +105,7 @@ def test_models(first):
 def test_a_comparison(first):
     head, *lines = [json.loads(line) for line in (first / "comparison.jsonl").read_text().splitlines()]
     header, measured = read_journal(first / "comparison.jsonl")
-    assert json.loads(json.dumps(settings_json(settings_from(header["settings"])))) == head["settings"]
+    assert json.loads(json.dumps(asdict(settings_from(header["settings"])))) == head["settings"]
     assert [facts["quantization"] for facts in header["models"]] == ["F32", "F32"]
     assert json.loads(json.dumps([asdict(one) for one in measured])) == lines
     assert len(lines) == 16
