@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any
 
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
-from specli.engine.reply import Reply
+from specli.engine.reply import Reply, last_of
 from specli.errors import PromptError
 from specli.evaluation.prompts import Prompt
 from specli.llama.model import LlamaModel
@@ -105,11 +105,6 @@ class Measurement:
         return len(self.tokens) / self.decode_seconds if self.decode_seconds > 0 else 0.0
 
 
-def measurement_json(measurement: Measurement) -> dict[str, Any]:
-    """Return a measurement as it is written to files."""
-    return asdict(measurement)
-
-
 def measurement_from(content: Mapping[str, Any]) -> Measurement:
     """Read a measurement back from a file; files of the first edition call its configuration `arm`.
 
@@ -122,26 +117,19 @@ def measurement_from(content: Mapping[str, Any]) -> Measurement:
 def _measured(prompt: Prompt, configuration: int, turn: int, reply: Reply) -> Measurement:
     metrics = reply.metrics
     positions = range(max(metrics.tested_at, default=-1) + 1)
-    return Measurement(
-        prompt.name,
-        prompt.kind,
-        configuration,
-        turn,
-        list(reply.tokens),
-        reply.finish_reason,
-        metrics.prompt,
-        metrics.rounds,
-        metrics.drafted,
-        metrics.tested,
-        metrics.accepted,
-        [metrics.tested_at[position] for position in positions],
-        [metrics.accepted_at[position] for position in positions],
-        metrics.prefill_seconds,
-        metrics.first_token_seconds,
-        metrics.decode_seconds,
-        metrics.draft_seconds,
-        metrics.verify_seconds,
-    )
+    values = {each.name: getattr(metrics, each.name) for each in fields(Measurement) if hasattr(metrics, each.name)}
+    values |= {
+        "prompt": prompt.name,
+        "kind": prompt.kind,
+        "configuration": configuration,
+        "turn": turn,
+        "tokens": list(reply.tokens),
+        "finish_reason": reply.finish_reason,
+        "prompt_tokens": metrics.prompt,
+        "tested_at": [metrics.tested_at[position] for position in positions],
+        "accepted_at": [metrics.accepted_at[position] for position in positions],
+    }
+    return Measurement(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +216,8 @@ def measure(
             engine.use_draft(None if configuration.draft == LOOKUP else drafts[configuration.draft])
         if turn == FIRST:
             engine.forget()
-        reply = _reply(engine, tokens, _options_of(options, configuration, plan, turn), interrupted)
+        asked = _options_of(options, configuration, plan, turn)
+        reply = last_of(engine.reply(tokens, asked, interrupted=interrupted))
         if interrupted():
             return
         yield _measured(prompt, index, turn, reply)
@@ -245,9 +234,3 @@ def _options_of(options: ReplyOptions, configuration: Configuration, plan: Plan,
         reproducible=False,
         ignore_eos=turn != FIRST,
     )
-
-
-def _reply(engine: Engine, tokens: list[int], options: ReplyOptions, interrupted: Callable[[], bool]) -> Reply:
-    *_, reply = engine.reply(tokens, options, interrupted=interrupted)
-    assert isinstance(reply, Reply)
-    return reply

@@ -14,7 +14,7 @@ from specli.decoding.sampling import Floats, top_ids
 from specli.decoding.sequences import shared_prefix
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
-from specli.engine.reply import Reply
+from specli.engine.reply import last_of
 from specli.evaluation.prompts import Prompt
 
 # A swap is explained when it needs no more than this many times the largest change seen elsewhere: the positions where
@@ -117,11 +117,9 @@ def greedy_run(
     engine.target.observer = lambda position, rows: run.observe(position + 1 - len(prompt), rows)
     try:
         greedy = replace(options, sampling=replace(options.sampling, temperature=0.0), draft_temperature=None)
-        *_, reply = engine.reply(prompt, greedy, interrupted=interrupted)
+        run.tokens = last_of(engine.reply(prompt, greedy, interrupted=interrupted)).tokens
     finally:
         engine.target.observer = None
-    assert isinstance(reply, Reply)
-    run.tokens = reply.tokens
     return run
 
 
@@ -180,10 +178,8 @@ def identity_lines(report: IdentityReport, text: Callable[[int], str]) -> list[s
 
 
 def _difference_text(difference: Difference, text: Callable[[int], str]) -> str:
-    baseline, drafted = (
-        "the end" if token is None else repr(text(token))
-        for token in (difference.baseline_token, difference.drafted_token)
-    )
+    tokens = difference.baseline_token, difference.drafted_token
+    baseline, drafted = ("the end" if token is None else repr(text(token)) for token in tokens)
     return (
         f"token {difference.position + 1} is {baseline} without and {drafted} with the draft; "
         f"the two best logits are {difference.baseline_gap:.4f} and {difference.drafted_gap:.4f} apart"

@@ -16,7 +16,7 @@ from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import distribution
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
-from specli.engine.reply import Reply
+from specli.engine.reply import last_of
 from specli.evaluation.distribution import SIGNIFICANCE, ControlVerifier, teacher_forced
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.statistics import TestResult, detectable_variation, g_test
@@ -97,12 +97,10 @@ def joint_audit(
     for number in range(samples):
         seed = int(seeds.spawn(1)[0].generate_state(1)[0])
         verifier = ControlVerifier(seed) if control else None
-        *_, reply = engine.reply(
-            tokens, replace(options, seed=seed, max_tokens=depth), verifier=verifier, interrupted=interrupted
-        )
+        short = replace(options, seed=seed, max_tokens=depth)
+        reply = last_of(engine.reply(tokens, short, verifier=verifier, interrupted=interrupted))
         if interrupted():
             return None
-        assert isinstance(reply, Reply)
         texts.append(reply.tokens)
         progress(number + 1, samples)
     exact = joint_probabilities(engine.target, engine.sampling(options), tokens, depth, 5 / samples)

@@ -6,11 +6,12 @@ The file is JSON Lines: first an object that says what is measured and where, th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from specli.errors import JournalError, OptionError
-from specli.evaluation.comparison import Measurement, measurement_from, measurement_json
+from specli.evaluation.comparison import Measurement, measurement_from
 from specli.state import jsonl
 
 KIND, VERSION = "comparison", 1
@@ -39,7 +40,7 @@ class Journal:
 
     def add(self, measurement: Measurement) -> None:
         """Write a measurement."""
-        self._append(measurement_json(measurement))
+        self._append(asdict(measurement))
 
     def _append(self, content: Mapping[str, Any]) -> None:
         try:

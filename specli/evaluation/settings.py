@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specli.decoding.options import SamplingOptions
@@ -88,13 +88,8 @@ class Settings:
         return ReplyOptions(self.sampling, drafter=self.drafter, draft_temperature=self.draft_temperature)
 
 
-def settings_json(settings: Settings) -> dict[str, Any]:
-    """Return settings as they are written to files."""
-    return asdict(settings)
-
-
 def settings_from(content: Mapping[str, Any]) -> Settings:
-    """Read settings back from what `settings_json` made of them.
+    """Read settings back from what `asdict` made of them.
 
     Raises:
         TypeError, KeyError: a field is missing or unknown.

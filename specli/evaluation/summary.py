@@ -14,10 +14,10 @@ import numpy as np
 
 from specli import __version__
 from specli.decoding.sequences import shared_prefix
-from specli.evaluation.comparison import FIRST, Configuration, Measurement, measurement_json
+from specli.evaluation.comparison import FIRST, Configuration, Measurement
 from specli.evaluation.journal import KIND, VERSION
 from specli.evaluation.machine import Machine, ModelFacts
-from specli.evaluation.settings import Settings, settings_json
+from specli.evaluation.settings import Settings
 
 OVERALL = "overall"
 _RESAMPLES = 4000
@@ -214,19 +214,14 @@ def verdict(configurations: Sequence[Configuration], figures: Sequence[Figures])
 
 def _outcome(name: str, overall: Figures, kinds: Sequence[Figures]) -> str:
     known = [one for one in kinds if one.speedup.low is not None]
-    wins = [one for one in known if one.speedup.gain]
-    losses = [one for one in known if one.speedup.loss]
-    draws = [one for one in known if one not in wins and one not in losses]
-    rest = [one for one in kinds if one not in known]
+    outcomes = {
+        "it is faster": [one for one in known if one.speedup.gain],
+        "it makes no clear difference": [one for one in known if not one.speedup.gain and not one.speedup.loss],
+        "it is slower": [one for one in known if one.speedup.loss],
+        "there are too few measurements to tell": [one for one in kinds if one not in known],
+    }
     parts = [f"the best of these configurations, {name}, is {overall.speedup.estimate:.2f}x as fast as the baseline"]
-    if wins:
-        parts.append(f"it is faster for {_listed(wins)}")
-    if draws:
-        parts.append(f"it makes no clear difference for {_listed(draws)}")
-    if losses:
-        parts.append(f"it is slower for {_listed(losses)}")
-    if rest:
-        parts.append(f"there are too few measurements to tell for {_listed(rest)}")
+    parts += [f"{outcome} for {_listed(found)}" for outcome, found in outcomes.items() if found]
     return "; ".join(parts) + "."
 
 
@@ -286,10 +281,10 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "kind": KIND,
         "version": VERSION,
-        "settings": settings_json(comparison.settings),
+        "settings": asdict(comparison.settings),
         **facts_json(comparison),
         "complete": comparison.complete,
-        "measurements": [measurement_json(one) for one in comparison.measurements],
+        "measurements": [asdict(one) for one in comparison.measurements],
         "figures": [asdict(one) for one in comparison.figures],
         "verdict": verdict(comparison.settings.configurations, comparison.figures),
     }

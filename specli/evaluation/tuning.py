@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
 from statistics import geometric_mean, median
 
 from specli.decoding.costs import PassCosts
 from specli.decoding.metrics import Metrics
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
-from specli.engine.reply import Reply
+from specli.engine.reply import last_of
 from specli.evaluation.prompts import Prompt
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
@@ -65,11 +67,7 @@ def acceptance_by_position(metrics: Metrics, length: int) -> list[float]:
 
 def expected_tokens(rates: Sequence[float]) -> float:
     """Return the mean number of tokens per round; rates[i] is how often token i is accepted if those before it are."""
-    total, prefix = 1.0, 1.0
-    for rate in rates:
-        prefix *= rate
-        total += prefix
-    return total
+    return sum(accumulate(rates, mul, initial=1.0))
 
 
 def predict(curve: PassCosts, baseline: Metrics, drafted: Metrics) -> dict[int, float]:
@@ -123,9 +121,7 @@ def tune(
             progress(done, 4 * len(prompts))
             done += 1
             timed = replace(options, draft_length=length, max_tokens=tokens, ignore_eos=True, reproducible=False)
-            *_, reply = engine.reply(text, timed, interrupted=interrupted)
-            assert isinstance(reply, Reply)
-            return reply.metrics
+            return last_of(engine.reply(text, timed, interrupted=interrupted)).metrics
 
         # Again for each class: the relative cost of a longer pass changes with what else uses the memory.
         curves.append(engine.calibrate(again=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from statistics import median
 
 import numpy as np
@@ -12,19 +13,11 @@ from specli.decoding.costs import PassCosts, measure_costs
 from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
 from specli.errors import JournalError, OptionError, PromptError
-from specli.evaluation.comparison import (
-    Configuration,
-    Measurement,
-    Plan,
-    by_turns,
-    make_configurations,
-    measure,
-    measurement_json,
-)
+from specli.evaluation.comparison import Configuration, Measurement, Plan, by_turns, make_configurations, measure
 from specli.evaluation.journal import Journal, read_journal
 from specli.evaluation.machine import model_facts, this_machine
 from specli.evaluation.prompts import Prompt
-from specli.evaluation.settings import Settings, settings_from, settings_json
+from specli.evaluation.settings import Settings, settings_from
 from specli.evaluation.summary import (
     OVERALL,
     Comparison,
@@ -103,15 +96,15 @@ def test_settings_survive_a_file():
     chosen = settings(
         sampling=SamplingOptions(logit_bias=((3, -1.0),)), draft_temperature=0.5, time_limit=3.0, drafter="model"
     )
-    assert settings_from(json.loads(json.dumps(settings_json(chosen)))) == chosen
+    assert settings_from(json.loads(json.dumps(asdict(chosen)))) == chosen
 
 
 def test_a_file_of_the_first_edition(measured, tmp_path):
     chosen = settings()
-    content = settings_json(chosen)
+    content = asdict(chosen)
     del content["drafter"]
     assert settings_from(json.loads(json.dumps(content))) == chosen
-    old = measurement_json(measured[1])
+    old = asdict(measured[1])
     old["arm"] = old.pop("configuration")
     file = tmp_path / "first.jsonl"
     file.write_bytes(HEAD + json.dumps(old).encode() + b"\n")
@@ -286,7 +279,7 @@ def test_a_line_that_was_cut_short_is_replaced_by_the_next_one(tmp_path, measure
     journal = Journal.create(path, {})
     journal.add(measured[0])
     whole = path.read_bytes()
-    line = json.dumps(measurement_json(measured[1])).encode()
+    line = json.dumps(asdict(measured[1])).encode()
     for length in (1, 30, len(line) - 1, len(line)):
         path.write_bytes(whole + line[:length])
         kept = measured[: 2 if length == len(line) else 1]  # a measurement that lacks only its line end is complete

@@ -16,7 +16,7 @@ from tiny import write_tiny_model
 
 from specli.engine.conversation import Conversation
 from specli.evaluation.journal import read_journal
-from specli.evaluation.settings import settings_from, settings_json
+from specli.evaluation.settings import settings_from
 from specli.llama.model import load_vocabulary
 from specli.llama.text import Message, chat_prompt
 from specli.models.files import find_file
@@ -105,7 +105,7 @@ def test_models(first):
 def test_a_comparison(first):
     head, *lines = [json.loads(line) for line in (first / "comparison.jsonl").read_text().splitlines()]
     header, measured = read_journal(first / "comparison.jsonl")
-    found = json.loads(json.dumps(settings_json(settings_from(header["settings"]))))
+    found = json.loads(json.dumps(asdict(settings_from(header["settings"]))))
     assert found.pop("drafter") == "auto"  # these came later
     assert [found[load].pop("draft_gpu_layers") for load in ("target_load", "draft_load")] == [None, None]
     assert found == head["settings"]

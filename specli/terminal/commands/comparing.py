@@ -16,7 +16,7 @@ from specli.evaluation.comparison import LOOKUP, Measurement, measure
 from specli.evaluation.journal import VERSION, Journal, read_journal
 from specli.evaluation.machine import ModelFacts, model_facts, this_machine
 from specli.evaluation.prompts import Prompt
-from specli.evaluation.settings import Settings, settings_from, settings_json
+from specli.evaluation.settings import Settings, settings_from
 from specli.evaluation.summary import OVERALL, Comparison, facts_json, same_models
 from specli.llama.loading import load_models
 from specli.llama.model import LlamaModel
@@ -143,7 +143,7 @@ def run(task: Task, requirements: Requirements, plot: Path | None, *, as_json: b
             raise JournalError(
                 f"the models are not those that {file} was measured with.", "Start a new comparison with -o."
             )
-        new = {"settings": settings_json(settings), **facts_json(comparison)}
+        new = {"settings": asdict(settings), **facts_json(comparison)}
         journal = None if file is None else Journal(file) if task.header is not None else Journal.create(file, new)
         _measure(comparison, loaded, journal, interrupted)
     show(comparison, as_json=as_json, interrupted=interrupted())

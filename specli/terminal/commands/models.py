@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -176,12 +177,4 @@ def check(
 
 
 def _report_json(report: PairReport, target: ModelEntry, draft: ModelEntry) -> dict[str, Any]:
-    return {
-        "target": target.name,
-        "draft": draft.name,
-        "compatible": report.compatible,
-        "problems": list(report.problems),
-        "shared_tokens": report.shared_tokens,
-        "target_tokens": report.target_tokens,
-        "draft_tokens": report.draft_tokens,
-    }
+    return {"target": target.name, "draft": draft.name, "compatible": report.compatible, **asdict(report)}
