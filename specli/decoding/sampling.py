@@ -229,7 +229,7 @@ def confidence(logits: Floats, found: Distribution) -> float:
 def _peaks(logits: Floats) -> Floats:
     """Return the maxima of a few thousand groups that the logits [n_vocab] fall into, each logit into one group.
 
-    The row is folded onto itself, half on half, which is six times faster than maxima of neighbours.
+    The row is folded onto itself, half on half, which is six times faster than maxima of neighbors.
     """
     folded, left_over = logits, []
     while len(folded) > _FEW:

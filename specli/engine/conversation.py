@@ -1,7 +1,5 @@
 """A conversation with a model: its messages, and everything that can happen to them.
 
-Knows messages and tokens. Must not know the terminal, files or models.
-
 What happens is an event, a dictionary that can be written to a file; a conversation is what its events make of it. A
 conversation that is read back from its events is the same as the one that was left, token for token.
 """

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def load_engine(pair: Pair, options: LoadOptions, interrupted: Callable[[], bool]) -> Engine:
-    """Load a pair.
-
-    Raises:
-        SpecliError: as for `Engine.load`.
-    """
+    """Load a pair."""
     from specli.engine.engine import Engine
 
     with console.waiting("Loading") as show:

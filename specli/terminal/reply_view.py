@@ -1,11 +1,10 @@
-"""A reply on the terminal while it comes: colours by origin, whole words, dimmed thoughts, Markdown."""
+"""A reply on the terminal while it comes: colors by origin, whole words, dimmed thoughts, Markdown."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Generator
 from contextlib import closing, nullcontext
-from typing import Protocol
 
 from rich.cells import cell_len
 from rich.color import ColorSystem
@@ -17,7 +16,7 @@ from specli.decoding.loop import PromptProgress
 from specli.engine.reply import Piece, Reply, ReplyEvent
 from specli.terminal import console
 
-# Each kind differs by more than its colour.
+# Each kind differs by more than its color.
 ORIGIN_STYLES = {
     "accepted": ("green", "accepted draft token"),
     "recovered": ("bold yellow", "recovered after a rejection"),
@@ -27,7 +26,7 @@ ORIGIN_STYLES = {
 _END = "\x1b[0m"  # of any style
 
 
-def stream_reply(events: Generator[ReplyEvent], shown: ReplyWriter | None) -> Reply:
+def stream_reply(events: Generator[ReplyEvent], shown: PlainReply | MarkdownReply | None) -> Reply:
     """Show a reply as it comes, and return it whole."""
     with closing(events):  # before its models are, whatever happens here
         with console.waiting("Reading the prompt") as show:
@@ -45,24 +44,8 @@ def stream_reply(events: Generator[ReplyEvent], shown: ReplyWriter | None) -> Re
     return event
 
 
-class ReplyWriter(Protocol):
-    """Shows a reply as it comes; entered before the first piece."""
-
-    def __enter__(self) -> ReplyWriter:
-        """Begin."""
-
-    def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
-
-    def add(self, text: str, origin: str) -> None:
-        """Show a piece."""
-
-    def end(self) -> None:
-        """Begin a new line after the last piece."""
-
-
 class PlainReply:
-    """Shows a reply as it is; on a terminal with colours by origin if wanted, and with thoughts dimmed."""
+    """Shows a reply as it is; on a terminal with colors by origin if wanted, and with thoughts dimmed."""
 
     def __init__(self, *, show_draft: bool = False, dim_thoughts: bool = False) -> None:
         self._show_draft = show_draft
@@ -107,7 +90,7 @@ class PlainReply:
 
 
 def _begin(style: str) -> str:
-    """Return what switches the terminal to a style; '' for none, and where there are no colours."""
+    """Return what switches the terminal to a style; '' for none, and where there are no colors."""
     if not style or console.output.no_color:
         return ""
     return console.output.get_style(style).render("|", color_system=ColorSystem.STANDARD).partition("|")[0]
@@ -197,5 +180,5 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 
 def print_legend() -> None:
-    """Say what the colours of `--show-draft` mean."""
+    """Say what the colors of `--show-draft` mean."""
     console.note(Text("  ").join(Text(meaning, style=style) for style, meaning in ORIGIN_STYLES.values() if meaning))

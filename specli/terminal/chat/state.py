@@ -214,11 +214,7 @@ class Chat:
         ))  # fmt: skip
 
     def use_draft(self, name: str) -> None:
-        """Draft with another model.
-
-        Raises:
-            SpecliError: it cannot be found or loaded, or cannot serve the target.
-        """
+        """Draft with another model."""
         draft: LlamaModel | None = None
         draft_name: str | None = None
         if name != "none":

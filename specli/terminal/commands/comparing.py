@@ -199,12 +199,7 @@ def _require(comparison: Comparison, speedup: float | None, *, identical: bool) 
 
 
 def show_curves(task: Task, *, as_json: bool) -> None:
-    """Measure and show what passes cost.
-
-    Raises:
-        Interrupted: Ctrl-C was pressed.
-        SpecliError: models cannot be used.
-    """
+    """Measure and show what passes cost."""
     settings = task.settings
     curves: dict[str, PassCosts] = {}
     with Interrupts() as interrupted, _loaded(settings, interrupted) as loaded:

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from specli.engine.engine import Engine
     from specli.engine.reply import Reply
 
+_SPECULATION = (
+    "rounds",
+    "undrafted_rounds",
+    "drafted",
+    "tested",
+    "accepted",
+    "acceptance_rate",
+    "mean_accepted_length",
+)
+_TIMING = ("load", "prefill", "decode", "draft", "verify", "other")
+
 
 @command()
 def complete(
@@ -157,23 +168,10 @@ def reply_json(reply: Reply, target: str, draft: str | None) -> dict[str, Any]:
         "draft_model": draft,
         "seed": reply.seed,
         "tokens": {"prompt": metrics.prompt, "generated": metrics.generated, "ids": list(reply.tokens)},
-        "speculation": {
-            "rounds": metrics.rounds,
-            "undrafted_rounds": metrics.undrafted_rounds,
-            "drafted": metrics.drafted,
-            "tested": metrics.tested,
-            "accepted": metrics.accepted,
-            "acceptance_rate": metrics.acceptance_rate,
-            "mean_accepted_length": metrics.mean_accepted_length,
-        },
+        "speculation": {name: getattr(metrics, name) for name in _SPECULATION},
         "timing": {
-            "load_s": metrics.load_seconds,
-            "prefill_s": metrics.prefill_seconds,
             "ttft_s": metrics.first_token_seconds,
-            "decode_s": metrics.decode_seconds,
-            "draft_s": metrics.draft_seconds,
-            "verify_s": metrics.verify_seconds,
-            "other_s": metrics.other_seconds,
+            **{f"{name}_s": getattr(metrics, f"{name}_seconds") for name in _TIMING},
             "tokens_per_second": metrics.tokens_per_second,
         },
     }

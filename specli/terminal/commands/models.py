@@ -34,11 +34,7 @@ def choose_pair(model: str | None, draft_model: str | None) -> Pair:
 
 
 def choose_pair_for(models: ModelOptions, reply: ReplyOptions) -> Pair:
-    """Find the pair for replies with these options; without a draft model where they need none.
-
-    Raises:
-        SpecliError: a model is unknown or cannot be fetched, or there is no draft model to draft with.
-    """
+    """Find the pair for replies with these options; without a draft model where they need none."""
     needless = reply.draft_length == 0 or reply.drafter == "lookup"
     pair = choose_pair(models.model, NO_DRAFT if needless else models.draft_model)
     if reply.drafter == "model" and reply.draft_length != 0 and pair.draft is None:
@@ -49,11 +45,7 @@ def choose_pair_for(models: ModelOptions, reply: ReplyOptions) -> Pair:
 
 
 def model_path(entry: ModelEntry) -> Path:
-    """Return the file of a model, which is fetched if it is not on this disk.
-
-    Raises:
-        SpecliError: it cannot be fetched.
-    """
+    """Return the file of a model, which is fetched if it is not on this disk."""
     with console.FetchReport() as report:
         return files.ensure_file(entry, report)
 
