@@ -125,3 +125,14 @@ def test_a_library_in_the_wrong_module_is_found(copy, file, line, complaint):
     with (copy / "specli" / file).open("a") as source:
         source.write(f"\n{line}\n")
     assert misplaced_imports(copy / "specli") == [f"{file}: {complaint}"]
+
+
+def test_modules_and_signatures_stay_small():
+    """At 400 lines a module holds two ideas; a function that takes more than twelve things wants an object."""
+    for path in (ROOT / "specli").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert text.count("\n") <= 400, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                arguments = node.args
+                assert len(arguments.posonlyargs + arguments.args + arguments.kwonlyargs) <= 12, (path, node.name)

@@ -50,17 +50,9 @@ def generate(
     load: LoadOptions | None = None,
     options: ReplyOptions | None = None,
 ) -> Generator[ReplyEvent]:
-    """Load a pair, answer one prompt, and free the pair: `Engine.reply` in one call.
+    """Load a pair, answer one prompt, and free the pair: `load` and `Engine.reply` in one call.
 
-    Args:
-        prompt: the text.
-        model: as for `load`.
-        draft_model: as `draft` of `load`.
-        use_draft: False loads no draft model.
-        system: a system prompt.
-        raw: continue the text instead of answering it.
-        load: context, threads, offload.
-        options: sampling, draft length, when to stop.
+    `use_draft=False` loads no draft model; the other arguments are those of `load` and `Engine.complete`.
 
     Raises:
         SpecliError: any of its kinds, before the first event.

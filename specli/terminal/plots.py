@@ -69,8 +69,7 @@ def save_audit(report: DistributionReport, path: Path) -> None:
     spread = 1.96 * (expected * (1 - 1 / BINS)) ** 0.5
     left.axhspan(expected - spread, expected + spread, color=GRAY, alpha=0.35, lw=0)
     left.axhline(expected, color="black", lw=1)
-    left.set_xlabel("where the token fell, ordered by draft / target probability")
-    left.set_ylabel("tokens")
+    left.set(xlabel="where the token fell, ordered by draft / target probability", ylabel="tokens")
     left.set_title(f"{everything.tokens} tokens; uniform within the band if exact", fontsize=10)
     names = ["all", *(f"{group.position + 1}" for group in by_position if group.position is not None)]
     right.axhspan(-1.96, 1.96, color=GRAY, alpha=0.35, lw=0)
@@ -78,9 +77,8 @@ def save_audit(report: DistributionReport, path: Path) -> None:
     right.plot(range(len(names)), [group.mean.statistic for group in report.groups], "o", color=ORANGE)
     right.set_xticks(range(len(names)), names)
     limit = max(4.5, *(abs(group.mean.statistic) * 1.1 for group in report.groups))
-    right.set_ylim(-limit, limit)
-    right.set_xlabel("position of the token in its round")
-    right.set_ylabel("mean, in standard errors (z)")
+    position, mean = "position of the token in its round", "mean, in standard errors (z)"
+    right.set(ylim=(-limit, limit), xlabel=position, ylabel=mean)
     right.set_title("95 % of them within the band if exact", fontsize=10)
     save(figure, path)
 
@@ -110,9 +108,7 @@ def save_comparison(configurations: Sequence[Configuration], figures: Sequence[F
                 positions = range(1, len(rates[index]) + 1)
                 axes[-1].plot(positions, rates[index], line, color=COLORS[number % len(COLORS)], ms=4, lw=1.2)
         axes[-1].plot([], [], line, color="black", ms=4, lw=1.2, label=f"temperature {temperature:g}")
-    axes[-1].set_ylim(0, 1.02)
-    axes[-1].set_xlabel("position in the draft")
-    axes[-1].set_ylabel("accepted / tested")
+    axes[-1].set(ylim=(0, 1.02), xlabel="position in the draft", ylabel="accepted / tested")
     axes[-1].xaxis.get_major_locator().set_params(integer=True)
     if any(rates.values()) and len(temperatures) > 1:
         axes[-1].legend(fontsize=8, frameon=False, loc="lower left")
