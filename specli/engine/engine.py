@@ -86,13 +86,7 @@ class Engine:
     def prompt(
         self, text: str, *, system: str | None = None, raw: bool = False, parse_special: bool = False
     ) -> list[int]:
-        """Return the tokens of a prompt.
-
-        Args:
-            text: what the user wrote.
-            system: a system prompt before it.
-            raw: continue the text instead of answering it; also what happens with a model without a chat template.
-            parse_special: read control tokens that the user wrote out.
+        """Return the tokens of a prompt; the arguments are those of `complete`.
 
         Raises:
             PromptError: it is empty, or the chat template refuses it.
@@ -136,7 +130,7 @@ class Engine:
         Args:
             prompt: what the user wrote.
             system: a system prompt before it.
-            raw: continue the text instead of answering it.
+            raw: continue the text instead of answering it; so it is with a model that has no chat template.
             parse_special: read control tokens that the user wrote out.
             options: how the reply is generated.
             **changes: single options, such as `temperature=0, max_tokens=64`; see `ReplyOptions.changed`.

@@ -13,20 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich import box
+from rich import box, progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
@@ -181,8 +169,13 @@ class FetchReport(Report):
     """Shows a fetch: a bar with speed and size on a terminal, single lines elsewhere."""
 
     def __init__(self) -> None:
-        self._bar = _progress(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-        self._tasks: dict[str, TaskID] = {}
+        self._bar = _progress(
+            progress.BarColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
+        )
+        self._tasks: dict[str, progress.TaskID] = {}
 
     def __enter__(self) -> FetchReport:
         return self
@@ -205,9 +198,11 @@ class FetchReport(Report):
         self._bar.update(self._tasks[activity], completed=done, total=total)
 
 
-def _progress(*columns: ProgressColumn, transient: bool = False) -> Progress:
-    text = TextColumn("{task.description}")
-    return Progress(text, *columns, console=errors, transient=transient, disable=not errors.is_terminal or _quiet)
+def _progress(*columns: progress.ProgressColumn, transient: bool = False) -> progress.Progress:
+    text = progress.TextColumn("{task.description}")
+    return progress.Progress(
+        text, *columns, console=errors, transient=transient, disable=not errors.is_terminal or _quiet
+    )
 
 
 @contextmanager
@@ -216,11 +211,13 @@ def counting(activity: str) -> Iterator[Callable[..., None]]:
 
     Call what it yields with (done, total), and with what is being done if that changes.
     """
-    with _progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), transient=True) as progress:
-        task = progress.add_task(activity, total=None)
+    with _progress(
+        progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn(), transient=True
+    ) as bars:
+        task = bars.add_task(activity, total=None)
 
         def update(done: int, total: int, doing: str = activity) -> None:
-            progress.update(task, description=doing, completed=done, total=total)
+            bars.update(task, description=doing, completed=done, total=total)
 
         yield update
 
@@ -228,6 +225,6 @@ def counting(activity: str) -> Iterator[Callable[..., None]]:
 @contextmanager
 def waiting(message: str) -> Iterator[Callable[[str], None]]:
     """Show on a terminal that something goes on; call what it yields with a new message. Nothing is left behind."""
-    with _progress(SpinnerColumn(), transient=True) as progress:
-        task = progress.add_task(message)
-        yield lambda text: progress.update(task, description=text)
+    with _progress(progress.SpinnerColumn(), transient=True) as bars:
+        task = bars.add_task(message)
+        yield lambda text: bars.update(task, description=text)
