@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from specli.decoding.loop import FinishReason, Origin, PromptProgress
@@ -40,13 +40,6 @@ class Reply:
 
 
 ReplyEvent = PromptProgress | Piece | Reply  # the reply is always the last one
-
-
-def last_of(events: Iterable[ReplyEvent]) -> Reply:
-    """Read a reply to its end."""
-    *_, reply = events
-    assert isinstance(reply, Reply)
-    return reply
 
 
 class ReplyStream:

@@ -16,7 +16,7 @@ from typing import Any
 
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
-from specli.engine.reply import Reply, last_of
+from specli.engine.reply import Reply, ReplyStream
 from specli.errors import PromptError
 from specli.evaluation.prompts import Prompt
 from specli.llama.model import LlamaModel
@@ -217,7 +217,7 @@ def measure(
         if turn == FIRST:
             engine.forget()
         asked = _options_of(options, configuration, plan, turn)
-        reply = last_of(engine.reply(tokens, asked, interrupted=interrupted))
+        reply = ReplyStream(engine.reply(tokens, asked, interrupted=interrupted)).finish()
         if interrupted():
             return
         yield _measured(prompt, index, turn, reply)

@@ -161,7 +161,7 @@ def sample_tokens(
         except ContextFullError as error:
             raise PromptError(error.message.replace("the prompt", f"the prompt {prompt.name}"), error.hint) from None
         for event in events:
-            if isinstance(event, Piece):
+            if isinstance(event, Piece) and event.token is not None:
                 positions.append(0 if start_of_round else positions[-1] + 1)
                 start_of_round = event.origin != "accepted"
                 progress(min(len(found) + len(positions), samples), samples)

@@ -14,7 +14,7 @@ from specli.decoding.sampling import Floats, top_ids
 from specli.decoding.sequences import shared_prefix
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
-from specli.engine.reply import last_of
+from specli.engine.reply import ReplyStream
 from specli.evaluation.prompts import Prompt
 
 # A swap is explained when it needs no more than this many times the largest change seen elsewhere: the positions where
@@ -117,7 +117,7 @@ def greedy_run(
     engine.target.observer = lambda position, rows: run.observe(position + 1 - len(prompt), rows)
     try:
         greedy = replace(options, sampling=replace(options.sampling, temperature=0.0), draft_temperature=None)
-        run.tokens = last_of(engine.reply(prompt, greedy, interrupted=interrupted)).tokens
+        run.tokens = ReplyStream(engine.reply(prompt, greedy, interrupted=interrupted)).finish().tokens
     finally:
         engine.target.observer = None
     return run

@@ -16,7 +16,7 @@ from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import distribution
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
-from specli.engine.reply import last_of
+from specli.engine.reply import ReplyStream
 from specli.evaluation.distribution import SIGNIFICANCE, ControlVerifier, teacher_forced
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.statistics import TestResult, detectable_variation, g_test
@@ -98,7 +98,7 @@ def joint_audit(
         seed = int(seeds.spawn(1)[0].generate_state(1)[0])
         verifier = ControlVerifier(seed) if control else None
         short = replace(options, seed=seed, max_tokens=depth)
-        reply = last_of(engine.reply(tokens, short, verifier=verifier, interrupted=interrupted))
+        reply = ReplyStream(engine.reply(tokens, short, verifier=verifier, interrupted=interrupted)).finish()
         if interrupted():
             return None
         texts.append(reply.tokens)

@@ -17,7 +17,7 @@ from specli.decoding.costs import PassCosts
 from specli.decoding.metrics import Metrics
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
-from specli.engine.reply import last_of
+from specli.engine.reply import ReplyStream
 from specli.evaluation.prompts import Prompt
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
@@ -121,7 +121,7 @@ def tune(
             progress(done, 4 * len(prompts))
             done += 1
             timed = replace(options, draft_length=length, max_tokens=tokens, ignore_eos=True, reproducible=False)
-            return last_of(engine.reply(text, timed, interrupted=interrupted)).metrics
+            return ReplyStream(engine.reply(text, timed, interrupted=interrupted)).finish().metrics
 
         # Again for each class: the relative cost of a longer pass changes with what else uses the memory.
         curves.append(engine.calibrate(again=True))
