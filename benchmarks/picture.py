@@ -1,4 +1,4 @@
-"""The picture of `--show-draft` in the README: a real reply, as a terminal shows it.
+"""The picture of `--show-draft` in the documents: a real reply, as a terminal shows it.
 
 python benchmarks/picture.py [-o docs/show-draft.svg]
 """
