@@ -34,7 +34,7 @@ class Journal:
         """
         journal = cls(path)
         if path.exists():
-            raise OptionError(f"{path} exists already.", f"Continue it with --resume {path}, or choose another name.")
+            raise OptionError(f"{path} exists already.", "Add `resume` to continue it, or choose another name.")
         journal._append({"kind": KIND, "version": VERSION} | dict(header))
         return journal
 
@@ -60,7 +60,9 @@ def read_journal(path: Path) -> tuple[Header, list[Measurement]]:
     try:
         objects, _ = jsonl.read(path)
     except OSError as error:
-        raise JournalError(f"cannot read {path}: {error.strerror}.", "--resume takes a file that -o wrote.") from None
+        raise JournalError(
+            f"cannot read {path}: {error.strerror}.", "`resume` continues a file that `file` wrote."
+        ) from None
     try:
         header, *rest = objects
         if (header.pop("kind"), header.pop("version")) != (KIND, VERSION):
@@ -71,5 +73,6 @@ def read_journal(path: Path) -> tuple[Header, list[Measurement]]:
         return header, [measurement_from(content) for content in rest]
     except (ValueError, TypeError, KeyError, AttributeError):
         raise JournalError(
-            f"{path} holds no comparison that this version can continue.", "--resume takes a file that -o wrote."
+            f"{path} holds no comparison that this version can continue.",
+            "`resume` continues a file that `file` wrote.",
         ) from None

@@ -45,7 +45,7 @@ def load_prompts(source: str) -> list[Prompt]:
     except OSError as error:
         raise PromptError(
             f"cannot read the prompts in {source}: {error.strerror}.",
-            "--prompts takes a file, 'builtin', or classes of the built-in ones, such as 'builtin:code,story'.",
+            "`prompts` takes a file, 'builtin', or classes of the built-in ones, such as 'builtin:code,story'.",
         ) from None
     except UnicodeDecodeError as error:
         raise PromptError(f"{source} is not UTF-8 text: {error.reason} at byte {error.start}.") from None

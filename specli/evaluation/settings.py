@@ -61,7 +61,7 @@ class Settings:
         if len(self.configurations) == len(set(self.temperatures)):
             raise OptionError(
                 "there is nothing to compare the baseline with.",
-                "-md MODEL names a draft model; --draft-length 0 compares the baseline with itself.",
+                "Name a `draft_model`; a `draft_length` of 0 compares the baseline with itself.",
             )
         if self.drafter == "model" and LOOKUP in self.drafts:
             raise OptionError("`drafter` is 'model', but -md is 'none'.", "Leave out one of the two.")
