@@ -18,7 +18,7 @@ import numpy as np
 from specli.decoding.loop import _TargetRows
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import confidence, distribution
-from specli.decoding.verification import make_verifier
+from specli.decoding.verification import Draft, make_verifier
 
 SAMPLINGS = {
     "temperature 0": SamplingOptions(temperature=0.0),
@@ -44,7 +44,7 @@ def one_round(target, draft, length: int, sampling: SamplingOptions, verifier, p
         probs.append(found)
         tokens.append(verifier.draw_draft(found, position))
     drafted = perf_counter()
-    verifier.verify(tokens, probs, _TargetRows(target, sampling, [], tokens), position)
+    verifier.verify(Draft(tokens, probs), _TargetRows(target, sampling, [], tokens), position)
     return drafted - started, perf_counter() - drafted
 
 

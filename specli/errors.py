@@ -15,10 +15,7 @@ CHECK_FAILED = 3  # the exit code of a command that worked and found what it was
 class SpecliError(Exception):
     """Base of every error that is shown to the user as a message, without a traceback.
 
-    Args:
-        message: one sentence that names the value and the bound.
-        hint: what to try next.
-        field: the option it is about, as it is named in Python.
+    `message` is one sentence, `hint` says what to try next, and `field` is the option it is about, as in Python.
     """
 
     exit_code = 1

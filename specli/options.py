@@ -50,21 +50,12 @@ class Option:
         return above and (self.low is None or number >= self.low) and (self.high is None or number <= self.high)
 
 
+@cache
 def declared(kind: Any) -> dict[str, tuple[Any, Option]]:
     """Return the type and the `Option` of each annotated field of an option class, in order."""
-    return _declared(kind)
-
-
-@cache
-def _declared(kind: Any) -> dict[str, tuple[Any, Option]]:
     hints = get_type_hints(kind, include_extras=True)
-    found = {}
-    for field in fields(kind):
-        annotated = hints[field.name]
-        option = option_of(annotated)
-        if option is not None:
-            found[field.name] = (annotated.__origin__, option)
-    return found
+    found = {field.name: (hints[field.name], option_of(hints[field.name])) for field in fields(kind)}
+    return {name: (annotated.__origin__, option) for name, (annotated, option) in found.items() if option is not None}
 
 
 def option_of(annotation: Any) -> Option | None:
@@ -78,12 +69,17 @@ def check(options: Any) -> None:
     Raises:
         OptionError: a value is out of its bounds; `field` names it.
     """
+    defaults = {field.name: field.default for field in fields(options)}
     for name, (kind, option) in declared(options.__class__).items():
-        value = getattr(options, name)
-        if value is None and type(None) in get_args(kind):
-            continue
-        fraction = int in (kind, *get_args(kind)) and not isinstance(value, Integral)
-        if fraction or not option.allows(value):
-            allowed = f"a whole number {option.allowed}" if fraction else option.allowed
-            hint = option.hint or f"{getattr(type(options)(), name)} is the default."
-            raise OptionError(f"`{name}` is {value!r}, but must be {allowed}.", hint, field=name)
+        check_value(name, getattr(options, name), kind, option, defaults[name])
+
+
+def check_value(name: str, value: Any, kind: Any, option: Option, default: Any) -> None:
+    """Check one value; raises as `check` does."""
+    if value is None and type(None) in get_args(kind):
+        return
+    fraction = int in (kind, *get_args(kind)) and not isinstance(value, Integral)
+    if fraction or not option.allows(value):
+        allowed = f"a whole number {option.allowed}" if fraction else option.allowed
+        hint = option.hint or f"{default} is the default."
+        raise OptionError(f"`{name}` is {value!r}, but must be {allowed}.", hint, field=name)

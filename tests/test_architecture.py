@@ -23,6 +23,7 @@ LIBRARIES = {
     "huggingface_hub": ["models/hub.py"],
     "llama_cpp": ["llama/"],
     "matplotlib": ["terminal/plots.py"],
+    "msgspec": ["state/data.py"],
     "numpy": [""],
     "platformdirs": ["state/paths.py"],
     "prompt_toolkit": ["terminal/chat/editor.py"],

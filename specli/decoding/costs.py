@@ -30,6 +30,8 @@ class PassCosts:
     learns: InitVar[bool] = True  # False: decisions must not depend on the clock
 
     def __post_init__(self, learns: bool) -> None:
+        if 1 not in self.target or not all(0 < one < math.inf for one in (*self.target.values(), self.draft or 1.0)):
+            raise ValueError(f"no passes take {dict(self.target)} seconds")
         self._learns = learns
         self._sizes = sorted(self.target)
         self._seconds = np.array([self.target[size] for size in self._sizes])  # [sizes] as learned

@@ -8,7 +8,7 @@ that is known before drawing it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from specli.decoding.lookup import LookupIndex
@@ -16,14 +16,7 @@ from specli.decoding.model import LanguageModel
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, confidence, distribution
 from specli.decoding.schedule import DraftPlan, Schedule
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """One proposed run of tokens, each with the distribution it was drawn from."""
-
-    tokens: Sequence[int] = ()  # [k]
-    probs: Sequence[Distribution] = field(default=())  # [k]
+from specli.decoding.verification import Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +106,7 @@ class DraftModelDrafter:
 
 
 class LookupDrafter:
-    """Drafts what followed the last time, wherever the end of the text has occurred before; needs no model.
-
-    Args:
-        index: finds what occurred before.
-    """
+    """Drafts what followed the last time, wherever the end of the text has occurred before; needs no model."""
 
     def __init__(self, index: LookupIndex) -> None:
         self._index = index
@@ -141,13 +130,7 @@ def _looked_up(tokens: Sequence[int]) -> Draft:
 
 
 class ScheduledDrafter:
-    """Drafts as a schedule plans: with a draft model, by looking up what occurred before, or not at all.
-
-    Args:
-        schedule: plans where a draft comes from and how long it gets.
-        model: drafts with a draft model; None goes without.
-        index: finds what occurred before; None looks nothing up.
-    """
+    """Drafts as a schedule plans: with a draft model, by looking up what occurred before, or not at all."""
 
     def __init__(self, schedule: Schedule, model: DraftModelDrafter | None, index: LookupIndex | None) -> None:
         self._schedule = schedule

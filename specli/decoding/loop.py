@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Literal
 
-from specli.decoding.drafting import Draft, Drafter, Outcome
+from specli.decoding.drafting import Drafter, Outcome
 from specli.decoding.metrics import Metrics
 from specli.decoding.model import LanguageModel
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, Floats, distribution
-from specli.decoding.verification import Verifier
+from specli.decoding.verification import Draft, Verifier
 from specli.errors import Interrupted
 
 FinishReason = Literal["stop", "length", "context", "interrupt"]
@@ -145,7 +145,7 @@ def _decode(
         metrics.rounds += 1
         metrics.drafted += len(draft.tokens)
         rows = _TargetRows(logits, options.sampling, tokens, draft.tokens)
-        verdict = verifier.verify(draft.tokens, draft.probs, rows, len(tokens))
+        verdict = verifier.verify(draft, rows, len(tokens))
 
         # 4. Emit, one token at a time, and stop where the reply stops.
         start = valid = len(tokens)  # the caches may keep `valid` tokens

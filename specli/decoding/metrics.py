@@ -11,46 +11,25 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Metrics:
-    """Counters and seconds of one reply.
+    """Counters and seconds of one reply."""
 
-    Counters:
-        prompt: tokens of the prompt.
-        cached: those of them that were in the target's cache already and were not read again.
-        generated: tokens emitted, an end-of-generation token included.
-        rounds: target passes after the prompt was read; each emits at least one token.
-        undrafted_rounds: rounds for which the drafter proposed nothing, though it could have.
-        drafted: draft tokens proposed.
-        tested: draft tokens decided about. A token after the first rejected one, or after the end of the reply, was
-            never tested.
-        accepted: draft tokens emitted. generated = accepted + rounds, less the last round's own token when a stop cut
-            it off.
-
-    Seconds:
-        load: making the models ready.
-        prefill: reading the prompt, by both models.
-        first_token: from the start of reading to the first emitted token.
-        decode: from the end of reading to the last emitted token; draft + verify + other.
-        draft: proposing tokens, the draft model's passes included.
-        verify: the target's passes.
-    """
-
-    prompt: int = 0
-    cached: int = 0
-    generated: int = 0
-    rounds: int = 0
-    undrafted_rounds: int = 0
-    drafted: int = 0
-    tested: int = 0
-    accepted: int = 0
+    prompt: int = 0  # tokens
+    cached: int = 0  # those of them that were in the target's cache already and were not read again
+    generated: int = 0  # tokens emitted, an end-of-generation token included
+    rounds: int = 0  # target passes after the prompt was read; each emits at least one token
+    undrafted_rounds: int = 0  # those for which the drafter proposed nothing, though it could have
+    drafted: int = 0  # tokens proposed
+    tested: int = 0  # those of them decided about: none after the first rejected one, or after the end of the reply
+    accepted: int = 0  # those of them emitted: generated - rounds, or one more when a stop cut off the last round
     tested_at: Counter[int] = field(default_factory=Counter)  # by position in the draft, from 0
     accepted_at: Counter[int] = field(default_factory=Counter)
 
-    load_seconds: float = 0.0
-    prefill_seconds: float = 0.0
-    first_token_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    draft_seconds: float = 0.0
-    verify_seconds: float = 0.0
+    load_seconds: float = 0.0  # making the models ready
+    prefill_seconds: float = 0.0  # reading the prompt, by both models
+    first_token_seconds: float = 0.0  # from the start of reading to the first emitted token
+    decode_seconds: float = 0.0  # from the end of reading to the last emitted token: draft, verify and other
+    draft_seconds: float = 0.0  # proposing tokens, the draft model's passes included
+    verify_seconds: float = 0.0  # the target's passes
 
     def count_draft_token(self, position: int, accepted: bool) -> None:
         """Count the decision about the draft token at a position (from 0)."""

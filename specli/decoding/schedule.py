@@ -48,6 +48,11 @@ class Experience:
     # [match bins] Of looked up tokens: a run of three is often chance, a long one is a copy.
     matches: tuple[float, ...] = (0.5, 0.6, 0.68, 0.75, 0.82, 0.87, 0.9)
 
+    def __post_init__(self) -> None:
+        fits = (len(self.acceptance), len(self.matches)) == (len(_CONFIDENCES) + 1, len(_MATCHES) + 1)
+        if not fits or not all(0 <= rate <= 1 for rate in (*self.acceptance, self.overall, *self.matches)):
+            raise ValueError("no drafts are accepted like that")
+
 
 # Kinds of draft tokens: the confidence bins, all tokens of the draft model together, and the match bins.
 _ALL, _FIRST_MATCH = len(_CONFIDENCES) + 1, len(_CONFIDENCES) + 2

@@ -32,6 +32,13 @@ class Distributions(Protocol):
         """Return the distribution at a position of the draft, counted from 0."""
 
 
+class Draft(NamedTuple):
+    """One proposed run of tokens, each with the distribution it was drawn from."""
+
+    tokens: Sequence[int] = ()  # [k]
+    probs: Sequence[Distribution] = ()  # [k]
+
+
 class Verdict(NamedTuple):
     """The outcome of one verification."""
 
@@ -165,13 +172,7 @@ class Verifier(Protocol):
     def draw_draft(self, distribution: Distribution, position: int) -> int:
         """Draw a draft token for the given position of the text."""
 
-    def verify(
-        self,
-        draft_tokens: Sequence[int],
-        draft_probs: Sequence[Distribution],
-        target_probs: Distributions,
-        position: int,
-    ) -> Verdict:
+    def verify(self, draft: Draft, target_probs: Distributions, position: int) -> Verdict:
         """Decide about a draft whose first token has the given position of the text."""
 
 
@@ -191,15 +192,9 @@ class SeededVerifier:
         """Draw from the drafting stream; the position does not matter."""
         return distribution.draw(self._drafting)
 
-    def verify(
-        self,
-        draft_tokens: Sequence[int],
-        draft_probs: Sequence[Distribution],
-        target_probs: Distributions,
-        position: int,
-    ) -> Verdict:
+    def verify(self, draft: Draft, target_probs: Distributions, position: int) -> Verdict:
         """Apply the rule with the verifying stream; the position does not matter."""
-        return verify(self._rule, draft_tokens, draft_probs, target_probs, self._verifying)
+        return verify(self._rule, draft.tokens, draft.probs, target_probs, self._verifying)
 
 
 class CoupledVerifier:
@@ -219,15 +214,9 @@ class CoupledVerifier:
         """Choose the draft token for the position."""
         return self._choose(distribution, position)
 
-    def verify(
-        self,
-        draft_tokens: Sequence[int],
-        draft_probs: Sequence[Distribution],
-        target_probs: Distributions,
-        position: int,
-    ) -> Verdict:
+    def verify(self, draft: Draft, target_probs: Distributions, position: int) -> Verdict:
         """Choose the target's tokens and keep the draft while it says the same."""
-        return _match(draft_tokens, lambda index: self._choose(target_probs[index], position + index))
+        return _match(draft.tokens, lambda index: self._choose(target_probs[index], position + index))
 
     def _choose(self, distribution: Distribution, position: int) -> int:
         if distribution.certain_token is not None:

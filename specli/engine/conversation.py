@@ -47,11 +47,9 @@ class Conversation:
     ) -> None:
         """Let an event happen.
 
-        Args:
-            event: `type` says what: system, user, assistant, retract (the last reply), undo (the last message of the
-                user and its reply), drop (so many of the oldest turns), clear. Others are for people to read.
-            prompt: returns the tokens of messages, given known ones. Needed for replies whose own tokens are to be
-                known afterwards.
+        Its `type` says what: system, user, assistant, retract (the last reply), undo (the last message of the user and
+        its reply), drop (so many of the oldest turns), clear. Others are for people to read. `prompt` returns the
+        tokens of messages, given known ones; replies whose own tokens are to be known afterwards need it.
 
         Raises:
             KeyError, TypeError: the event is not complete.

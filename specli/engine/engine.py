@@ -39,7 +39,7 @@ class Engine:
 
     def __init__(self, target: LlamaModel, draft: LlamaModel | None = None, *, load_seconds: float = 0.0) -> None:
         if draft is not None:
-            require_pair(target.vocabulary, draft.vocabulary, target.path.name, draft.path.name)
+            require_pair(target, draft)
         self.target = target
         self.draft = draft
         self.load_seconds = load_seconds
@@ -56,14 +56,10 @@ class Engine:
         progress: Callable[[str, float], None] = lambda name, share: None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> Engine:
-        """Load the models and check the pair.
+        """Load a target and perhaps a draft model from GGUF files, and check the pair.
 
-        Args:
-            target: the target model's GGUF file.
-            draft: the draft model's, or None.
-            options: how they are put into memory.
-            progress: called with a file's name and its loaded share, 0 to 1.
-            interrupted: asked during loading and long passes; True breaks off with `Interrupted`.
+        `progress` is called with a file's name and its loaded share, 0 to 1; `interrupted` is asked during loading and
+        long passes, and True breaks off with `Interrupted`.
 
         Raises:
             ModelFileError, ModelUnsupportedError, ModelLoadError, PairError, Interrupted.
@@ -140,8 +136,9 @@ class Engine:
             OptionError: an option is out of its bounds.
             DecodeError: llama.cpp failed.
         """
-        arguments: dict[str, Any] = {"system": system, "raw": raw, "parse_special": parse_special, "options": options}
-        return self.stream(prompt, **arguments, **changes).finish()
+        return self.stream(
+            prompt, system=system, raw=raw, parse_special=parse_special, options=options, **changes
+        ).finish()
 
     def stream(
         self,
@@ -163,14 +160,8 @@ class Engine:
     ) -> Reply:
         """Answer a conversation and return the whole reply; what the caches hold of it already is not read again.
 
-        Args:
-            messages: each with a role ("system", "user", "assistant") and its content, the user's last.
-            options: how the reply is generated.
-            **changes: single options.
-
-        Raises:
-            PromptError: the conversation is empty, malformed or does not fit, or the chat template refuses it.
-            OptionError, DecodeError: as for `complete`.
+        Each message has a role ("system", "user", "assistant") and its content; the last one is the user's. Options
+        and errors are those of `complete`.
         """
         chosen = (options or ReplyOptions()).changed(**changes)
         tokens = self.conversation([_message(one) for one in messages], known=self.target.tokens)
@@ -186,11 +177,8 @@ class Engine:
     ) -> Generator[ReplyEvent]:
         """Answer a prompt as events: `PromptProgress`, a `Piece` for each token, and at last a `Reply`.
 
-        Args:
-            prompt: [n] token ids, at least one. What the caches already hold of it is not read again.
-            options: sampling, draft length, when to stop.
-            verifier: takes the place of the one that the options name.
-            interrupted: asked between tokens; True ends the reply.
+        The prompt is [n] token ids, n at least 1; what the caches hold of it already is not read again. A `verifier`
+        takes the place of the one that the options name. `interrupted` is asked between tokens; True ends the reply.
 
         Raises:
             ContextFullError: the prompt does not fit in the context.
@@ -211,9 +199,8 @@ class Engine:
         verifier = verifier or make_verifier(options.verification, seed)
         drafter = self._speculation.drafter(self.target, self.draft, options, self.draft_sampling(options), verifier)
         tokens = list(prompt)
-        for model in (self.target, self.draft):
-            if model is not None:
-                model.rewind(shared_prefix(model.tokens, tokens))
+        for model in filter(None, (self.target, self.draft)):
+            model.rewind(shared_prefix(model.tokens, tokens))
         metrics = Metrics(load_seconds=self.load_seconds)
         stream = TextStream(self.target.vocabulary, options.stop)
         pieces: list[str] = []
@@ -266,15 +253,14 @@ class Engine:
         if draft is self.draft:
             return
         if draft is not None:
-            require_pair(self.target.vocabulary, draft.vocabulary, self.target.path.name, draft.path.name)
+            require_pair(self.target, draft)
         self._end_reply()
         self.draft = draft
 
     def forget(self) -> None:
         """Empty the caches, so that the next prompt is read from its beginning."""
-        for model in (self.target, self.draft):
-            if model is not None:
-                model.rewind(0)
+        for model in filter(None, (self.target, self.draft)):
+            model.rewind(0)
 
     def sampling(self, options: ReplyOptions) -> SamplingOptions:
         """Return what the target is sampled with: end-of-generation tokens are forbidden if they are to be ignored."""
@@ -293,9 +279,8 @@ class Engine:
     def close(self) -> None:
         """End the reply in flight and free both models; safe to call twice."""
         self._end_reply()
-        self.target.close()
-        if self.draft is not None:
-            self.draft.close()
+        for model in filter(None, (self.target, self.draft)):
+            model.close()
 
     def __enter__(self) -> Engine:
         return self

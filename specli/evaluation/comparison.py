@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from time import perf_counter
-from typing import Any
 
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
@@ -94,6 +93,11 @@ class Measurement:
     draft_seconds: float
     verify_seconds: float
 
+    def __post_init__(self) -> None:
+        possible = self.rounds > 0 and 0 < self.decode_seconds < float("inf") and 0 not in self.tested_at
+        if not possible or len(self.tested_at) != len(self.accepted_at):
+            raise ValueError("no reply has such figures")
+
     @property
     def key(self) -> tuple[str, int, int]:
         """What tells measurements apart."""
@@ -102,16 +106,7 @@ class Measurement:
     @property
     def tokens_per_second(self) -> float:
         """Generated tokens over decoding time."""
-        return len(self.tokens) / self.decode_seconds if self.decode_seconds > 0 else 0.0
-
-
-def measurement_from(content: Mapping[str, Any]) -> Measurement:
-    """Read a measurement back from a file; files of the first edition call its configuration `arm`.
-
-    Raises:
-        TypeError: a field is missing or unknown.
-    """
-    return Measurement(**{"configuration" if key == "arm" else key: value for key, value in content.items()})
+        return len(self.tokens) / self.decode_seconds
 
 
 def _measured(prompt: Prompt, configuration: int, turn: int, reply: Reply) -> Measurement:
@@ -152,6 +147,11 @@ class Plan:
                     for index in same if turn % 2 else reversed(same) if turn else same:
                         yield prompt, index, turn
 
+    def holds(self, one: Measurement) -> bool:
+        """Whether a measurement is one of those that are planned."""
+        known = any(one.prompt == prompt.name for prompt in self.prompts)
+        return known and 0 <= one.configuration < len(self.configurations) and 0 <= one.turn <= self.repeats
+
     @property
     def total(self) -> int:
         """How many measurements there will be."""
@@ -184,12 +184,12 @@ def measure(
     Args:
         engine: the target.
         drafts: each draft model by its name in the configurations; `LOOKUP` needs none.
-        plan: prompts, configurations, how often.
-        options: sampling and drafter; draft length, rule, temperature, seed and length come from the plan.
+        plan: what is measured; it decides about draft length, rule, temperature, seed and length of each reply.
+        options: everything else about replies.
         done: measurements that exist already; they are not made again.
         seconds: start no prompt later than this.
         progress: called with how many measurements are done and planned, and what is measured next.
-        interrupted: checked between tokens; True stops and drops the reply in flight.
+        interrupted: asked between tokens; True stops and drops the reply in flight.
 
     Raises:
         PromptError: a prompt does not fit in the context.

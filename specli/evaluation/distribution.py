@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from specli.decoding.lookup import LookupIndex
 from specli.decoding.model import LanguageModel
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, Floats, distribution
-from specli.decoding.verification import Distributions, SeededVerifier, Verdict, Verifier, count_accepted
+from specli.decoding.verification import Distributions, Draft, SeededVerifier, Verdict, Verifier, count_accepted
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
 from specli.engine.reply import Piece, Reply
@@ -50,15 +51,9 @@ class ControlVerifier(SeededVerifier):
     def __init__(self, seed: int) -> None:
         super().__init__("token", seed)
 
-    def verify(
-        self,
-        draft_tokens: Sequence[int],
-        draft_probs: Sequence[Distribution],
-        target_probs: Distributions,
-        position: int,
-    ) -> Verdict:
+    def verify(self, draft: Draft, target_probs: Distributions, position: int) -> Verdict:
         """Accept as the token rule does, then forget that the rejected token had its turn already."""
-        number = count_accepted(draft_tokens, draft_probs, target_probs, self._verifying)
+        number = count_accepted(draft.tokens, draft.probs, target_probs, self._verifying)
         return Verdict(number, target_probs[number].draw(self._verifying))
 
 
@@ -66,6 +61,7 @@ class ControlVerifier(SeededVerifier):
 class TokenValues:
     """Where the emitted tokens fell in the target's distributions; each list has one entry per token."""
 
+    uniforms: np.random.Generator
     values: list[float] = field(default_factory=list)  # a uniform point of the token's interval
     midpoints: list[float] = field(default_factory=list)  # of the interval
     variances: list[float] = field(default_factory=list)  # of the midpoint, under the target's distribution
@@ -79,10 +75,10 @@ class TokenValues:
     def __len__(self) -> int:
         return len(self.values)
 
-    def add(self, interval: tuple[float, float], variance: float, position: int, uniform: float) -> None:
+    def add(self, interval: tuple[float, float], variance: float, position: int) -> None:
         """Add a token that covers the interval."""
         low, high = interval
-        self.values.append(min(low + uniform * (high - low), np.nextafter(1.0, 0.0)))
+        self.values.append(min(self.uniforms.uniform(low, high), np.nextafter(1.0, 0.0)))
         self.midpoints.append((low + high) / 2)
         self.variances.append(variance)
         self.positions.append(position)
@@ -135,23 +131,14 @@ def sample_tokens(
 ) -> TokenValues:
     """Generate replies until there are enough tokens, and find where each token fell.
 
-    Args:
-        engine: a target, with its draft model if drafts come from one.
-        prompts: asked in turn, each time with a new seed.
-        options: how replies are generated; the seed is that of the whole audit.
-        samples: how many tokens.
-        control: use the wrong rule.
-        progress: called with how many tokens are done, and how many there will be.
-        interrupted: checked between tokens; True stops with the tokens so far.
+    The prompts are asked in turn, with seeds derived from that of the options; `control` takes the wrong rule.
+    `progress` is called with how many tokens are done, and how many there will be; `interrupted` is asked between
+    tokens, and True stops with the tokens so far.
     """
-    assert options.seed is not None
-    found = TokenValues()
-    seeds = np.random.SeedSequence(options.seed)
-    uniforms = np.random.default_rng(seeds.spawn(1)[0])
-    number = 0
-    while len(found) < samples and not interrupted():
-        prompt = prompts[number % len(prompts)]
-        seed = int(seeds.spawn(1)[0].generate_state(1)[0])
+    found = TokenValues(uniforms=np.random.default_rng(options.seed))
+    for prompt, seed in zip(cycle(prompts), reply_seeds(options), strict=False):
+        if len(found) >= samples or interrupted():
+            break
         verifier: Verifier | None = ControlVerifier(seed) if control else None
         tokens = engine.conversation(prompt.messages)
         positions: list[int] = []
@@ -169,20 +156,22 @@ def sample_tokens(
                 found.replies += 1
                 found.tested += event.metrics.tested
                 found.accepted += event.metrics.accepted
-                _add_reply(found, engine, options, [*tokens, *event.tokens], len(tokens), positions, uniforms)
-        number += 1
+                _add_reply(found, engine, options, [*tokens, *event.tokens], positions)
     return found
 
 
+def reply_seeds(options: ReplyOptions) -> Iterator[int]:
+    """Yield the seeds of the replies of an audit, which has one itself."""
+    assert options.seed is not None
+    seeds = np.random.SeedSequence(options.seed)
+    while True:
+        yield int(seeds.spawn(1)[0].generate_state(1)[0])
+
+
 def _add_reply(
-    found: TokenValues,
-    engine: Engine,
-    options: ReplyOptions,
-    tokens: list[int],
-    start: int,
-    positions: Sequence[int],
-    uniforms: np.random.Generator,
+    found: TokenValues, engine: Engine, options: ReplyOptions, tokens: list[int], positions: Sequence[int]
 ) -> None:
+    start = len(tokens) - len(positions)
     sampling = engine.sampling(options)
     proposals = _proposals(engine, options, tokens, start)
     for at, row in enumerate(teacher_forced(engine.target, tokens, start), start=start):
@@ -195,8 +184,7 @@ def _add_reply(
             else:
                 found.impossible += 1
             continue
-        interval = interval_of(target, draft or target, token)
-        found.add(interval, midpoint_variance(target), positions[at - start], uniforms.random())
+        found.add(interval_of(target, draft or target, token), midpoint_variance(target), positions[at - start])
 
 
 def _proposals(

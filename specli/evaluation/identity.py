@@ -22,26 +22,18 @@ from specli.evaluation.prompts import Prompt
 _LARGEST_FACTOR = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class TopTwo:
-    """The two largest logits of a row: the token of the first, and how far the second is below it."""
-
-    token: int
-    gap: float
-
-
 @dataclass
 class GreedyRun:
-    """A reply at temperature 0, and the two best logits behind each of its tokens."""
+    """A reply at temperature 0, and how far apart the two best logits behind each of its tokens were."""
 
     tokens: tuple[int, ...] = ()
-    tops: dict[int, TopTwo] = field(default_factory=dict)  # by position in the reply, from 0
+    gaps: dict[int, float] = field(default_factory=dict)  # by position in the reply, from 0
 
     def observe(self, position: int, rows: Floats) -> None:
         """Record the rows [n, n_vocab] that decide the tokens of the reply from `position` on."""
         for number, row in enumerate(rows):
             first, second = top_ids(row, 2)
-            self.tops[position + number] = TopTwo(int(first), float(row[first]) - float(row[second]))
+            self.gaps[position + number] = float(row[first]) - float(row[second])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +70,20 @@ class IdentityReport:
     exact: bool
 
     @property
-    def differences(self) -> tuple[PromptIdentity, ...]:
-        """The prompts whose texts differ."""
-        return tuple(prompt for prompt in self.prompts if prompt.difference is not None)
+    def differences(self) -> int:
+        """How many texts differ."""
+        return sum(one.difference is not None for one in self.prompts)
 
     @property
-    def unexplained(self) -> tuple[PromptIdentity, ...]:
-        """Those of them that rounding cannot explain."""
+    def unexplained(self) -> int:
+        """How many of them rounding cannot explain."""
         bound = 0.0 if self.exact else _LARGEST_FACTOR * self.noise
-        return tuple(prompt for prompt in self.differences if prompt.difference and prompt.difference.change > bound)
+        return sum(one.difference is not None and one.difference.change > bound for one in self.prompts)
+
+    @property
+    def found(self) -> bool:
+        """Whether drafts change the text."""
+        return self.unexplained > 0
 
 
 def compare_runs(baseline: GreedyRun, drafted: GreedyRun) -> Difference | None:
@@ -98,15 +95,15 @@ def compare_runs(baseline: GreedyRun, drafted: GreedyRun) -> Difference | None:
         position,
         baseline.tokens[position] if position < len(baseline.tokens) else None,
         drafted.tokens[position] if position < len(drafted.tokens) else None,
-        baseline.tops[position].gap if position in baseline.tops else 0.0,
-        drafted.tops[position].gap if position in drafted.tops else 0.0,
+        baseline.gaps.get(position, 0.0),
+        drafted.gaps.get(position, 0.0),
     )
 
 
 def largest_noise(baseline: GreedyRun, drafted: GreedyRun) -> float:
     """Return the largest change of a gap over the positions at which the two replies agree."""
     agreed = range(shared_prefix(baseline.tokens, drafted.tokens))
-    return max((abs(baseline.tops[at].gap - drafted.tops[at].gap) for at in agreed), default=0.0)
+    return max((abs(baseline.gaps[at] - drafted.gaps[at]) for at in agreed), default=0.0)
 
 
 def greedy_run(
@@ -131,16 +128,11 @@ def identity_audit(
     progress: Callable[[int, int], None] = lambda done, total: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> IdentityReport:
-    """Compare greedy replies with and without the draft.
+    """Compare replies with and without drafts at temperature 0, whatever the options say of it.
 
-    Args:
-        engine: a target, with its draft model if drafts come from one.
-        prompts: what is asked.
-        options: the draft length, rule, seed and token limit; the temperature is taken as 0.
-        progress: called with how many prompts are done, and how many there are.
-        interrupted: checked between tokens; True ends after the prompts that are done.
+    `progress` is called with how many prompts are done, and how many there are; `interrupted` is asked between tokens,
+    and True ends after the prompts that are done.
     """
-    assert options.seed is not None
     outcomes: list[PromptIdentity] = []
     noise = 0.0
     for number, prompt in enumerate(prompts):
@@ -158,11 +150,9 @@ def identity_audit(
 def identity_lines(report: IdentityReport, text: Callable[[int], str]) -> list[str]:
     """Say which texts differ; `text` gives that of a token."""
     tokens = sum(prompt.tokens for prompt in report.prompts)
-    differences, unexplained = len(report.differences), len(report.unexplained)
+    differences, unexplained = report.differences, report.unexplained
     lines = [f"Texts at temperature 0: {len(report.prompts)} prompts, {tokens} tokens"]
-    for prompt in report.differences:
-        if prompt.difference is not None:
-            lines.append(f"  {prompt.prompt}: {_difference_text(prompt.difference, text)}")
+    lines += [f"  {one.prompt}: {_difference_text(one.difference, text)}" for one in report.prompts if one.difference]
     if not differences:
         lines.append("No difference: with and without the draft, the texts are identical token for token.")
     elif report.exact:

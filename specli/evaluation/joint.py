@@ -17,7 +17,7 @@ from specli.decoding.sampling import distribution
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
 from specli.engine.reply import ReplyStream
-from specli.evaluation.distribution import SIGNIFICANCE, ControlVerifier, teacher_forced
+from specli.evaluation.distribution import SIGNIFICANCE, ControlVerifier, reply_seeds, teacher_forced
 from specli.evaluation.prompts import Prompt
 from specli.evaluation.statistics import TestResult, detectable_variation, g_test
 
@@ -27,14 +27,9 @@ REST: tuple[int, ...] = ()  # the cell of all texts that are too rare for a cell
 def joint_probabilities(
     model: LanguageModel, sampling: SamplingOptions, prompt: Sequence[int], depth: int, minimum: float
 ) -> dict[tuple[int, ...], float]:
-    """Return the exact probability of each beginning of a reply that has at least the probability `minimum`.
+    """Return the exact probability of each beginning of a reply to a prompt, which is [n] token ids.
 
-    Args:
-        model: the target.
-        sampling: its filters.
-        prompt: [n] token ids.
-        depth: how many tokens a beginning has; fewer where the reply ends.
-        minimum: less probable ones are pooled under `REST`.
+    A beginning has `depth` tokens, fewer where the reply ends. Those below a `minimum` are pooled under `REST`.
     """
     cells: dict[tuple[int, ...], float] = {}
 
@@ -83,19 +78,13 @@ def joint_audit(
     progress: Callable[[int, int], None] = lambda done, total: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> JointReport | None:
-    """Compare the first tokens of replies from many seeds with their exact joint probabilities.
+    """Compare the first tokens of replies from many seeds with their exact joint probabilities; None: interrupted.
 
     The arguments are those of `sample_tokens`, but `samples` counts replies; `depth` is how many tokens of each count.
-
-    Returns:
-        The outcome; None when it was interrupted.
     """
-    assert options.seed is not None
     tokens = engine.conversation(prompt.messages)
     texts: list[tuple[int, ...]] = []
-    seeds = np.random.SeedSequence(options.seed)
-    for number in range(samples):
-        seed = int(seeds.spawn(1)[0].generate_state(1)[0])
+    for number, seed in zip(range(samples), reply_seeds(options), strict=False):
         verifier = ControlVerifier(seed) if control else None
         short = replace(options, seed=seed, max_tokens=depth)
         reply = ReplyStream(engine.reply(tokens, short, verifier=verifier, interrupted=interrupted)).finish()

@@ -6,16 +6,27 @@ The file is JSON Lines: first an object that says what is measured and where, th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from specli.errors import JournalError, OptionError
-from specli.evaluation.comparison import Measurement, measurement_from
+from specli.errors import JournalError, OptionError, SpecliError
+from specli.evaluation.comparison import Measurement
+from specli.evaluation.machine import ModelFacts
+from specli.evaluation.settings import Settings
 from specli.state import jsonl
+from specli.state.data import checked
 
 KIND, VERSION = "comparison", 1
-Header = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a comparison measures, and with which models."""
+
+    settings: Settings
+    models: tuple[ModelFacts, ...]  # the target first
 
 
 class Journal:
@@ -57,22 +68,22 @@ def read_journal(path: Path) -> tuple[Header, list[Measurement]]:
     Raises:
         JournalError: the file cannot be read, or is not a comparison.
     """
+    hint = "`resume` continues a file that `file` wrote."
     try:
-        objects, _ = jsonl.read(path)
-    except OSError as error:
-        raise JournalError(
-            f"cannot read {path}: {error.strerror}.", "`resume` continues a file that `file` wrote."
-        ) from None
-    try:
-        header, *rest = objects
-        if (header.pop("kind"), header.pop("version")) != (KIND, VERSION):
+        first, *lines = jsonl.read(path)[0] or [{}]
+        if (first.get("kind"), first.get("version")) != (KIND, VERSION):
             raise ValueError("it is of another kind or version")
-        for facts in header.get("models", ()):
+        for facts in first.get("models", ()):
             if "quantisation" in facts:  # as specli 0.1 spelled it
                 facts["quantization"] = facts.pop("quantisation")
-        return header, [measurement_from(content) for content in rest]
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise JournalError(
-            f"{path} holds no comparison that this version can continue.",
-            "`resume` continues a file that `file` wrote.",
-        ) from None
+        header = checked(first, Header)
+    except OSError as error:
+        raise JournalError(f"cannot read {path}: {error.strerror}.", hint) from None
+    except (ValueError, TypeError, SpecliError) as error:
+        raise JournalError(f"{path} holds no comparison that this version can continue: {error}.", hint) from None
+    measured = []
+    for line in lines:
+        line.setdefault("configuration", line.get("arm"))  # as specli 0.1 called it
+        with suppress(ValueError):
+            measured.append(checked(line, Measurement))
+    return header, [one for one in measured if header.settings.plan.holds(one)]

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from specli.errors import OptionError, PromptError
 from specli.llama.text import Message
+from specli.state.data import Struct, checked, field
 
 BUILTIN = "builtin"
 _OWN_CLASS = "own"
@@ -81,36 +81,26 @@ def one_of_each_kind(prompts: Sequence[Prompt]) -> list[Prompt]:
     return list({prompt.kind: prompt for prompt in reversed(prompts)}.values())[::-1]
 
 
+class _Line(Struct):
+    prompt: str = ""
+    messages: tuple[Message, ...] = ()
+    system: str | None = None
+    kind: str | None = field(name="class", default=None)
+
+
 def _parse_line(line: str, where: str) -> tuple[str, tuple[Message, ...]]:
     if not line.lstrip().startswith("{"):
         return _OWN_CLASS, (Message("user", line.strip()),)
-    hint = 'A line is text or an object such as {"prompt": "...", "class": "code", "system": "..."}.'
     try:
-        content = json.loads(line)
+        content = checked(json.loads(line), _Line)
+        turns = content.messages or (Message("user", content.prompt),)
+        if turns[-1].role != "user" or not turns[-1].content.strip():
+            raise ValueError("there is no 'prompt', and no 'messages' that end with the user's")
     except ValueError as error:
-        raise PromptError(f"{where} is not a JSON object: {error}.", hint) from None
-    turns = _turns(content)
-    if turns is None or not _all_text(content.get("class"), content.get("system")):
-        raise PromptError(f'{where} has no text under "prompt", or a value that should be text and is not.', hint)
-    system = [Message("system", content["system"])] if content.get("system") else []
-    return content.get("class") or _OWN_CLASS, (*system, *turns)
-
-
-def _turns(content: dict[str, Any]) -> list[Message] | None:
-    """Return the conversation of a line; None unless it is one that ends with the user's turn."""
-    prompt, messages = content.get("prompt"), content.get("messages")
-    if messages is None:
-        return [Message("user", prompt)] if isinstance(prompt, str) and prompt.strip() else None
-    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        return None
-    if not all(isinstance(message.get(key), str) for message in messages for key in ("role", "content")):
-        return None
-    turns = [Message(message["role"], message["content"]) for message in messages]
-    return turns if turns and turns[-1].role == "user" else None
-
-
-def _all_text(*values: object) -> bool:
-    return all(value is None or isinstance(value, str) for value in values)
+        hint = 'A line is text or an object such as {"prompt": "...", "class": "code", "system": "..."}.'
+        raise PromptError(f"{where} is not a prompt: {error}.", hint) from None
+    system = (Message("system", content.system),) if content.system else ()
+    return content.kind or _OWN_CLASS, (*system, *turns)
 
 
 def _of_classes(prompts: list[Prompt], classes: str) -> list[Prompt]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated
 
 from specli.decoding.options import SamplingOptions
 from specli.engine.options import ReplyOptions
@@ -12,7 +11,7 @@ from specli.errors import OptionError
 from specli.evaluation.comparison import LOOKUP, Configuration, Plan, by_turns, make_configurations
 from specli.evaluation.prompts import Prompt
 from specli.llama.options import LoadOptions
-from specli.llama.text import Message
+from specli.options import Option, check
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +28,12 @@ class Settings:
     verifications: tuple[str, ...]
     temperatures: tuple[float, ...]
     prompts: tuple[Prompt, ...]
-    repeats: int
-    tokens: int
+    repeats: Annotated[int, Option("Timed replies to each prompt in each setting.", 1, hint="2 is the default.")]
+    tokens: Annotated[int, Option("Tokens of each timed reply.", 2, hint="96 is the default.")]
     seed: int
-    time_limit: float | None  # minutes
+    time_limit: Annotated[
+        float | None, Option("Start no prompt after so many minutes.", 0, hint="10 is the default; 0 means no limit.")
+    ]
     sampling: SamplingOptions  # its temperature is not used
     draft_temperature: float | None
     target_load: LoadOptions
@@ -40,17 +41,7 @@ class Settings:
     drafter: str = "auto"  # the default is what files of the first edition mean, which do not have it
 
     def __post_init__(self) -> None:
-        if self.repeats < 1:
-            raise OptionError(f"`repeats` is {self.repeats}, but must be 1 or more.", "2 is the default.")
-        if self.tokens < 2:
-            raise OptionError(
-                f"`tokens` is {self.tokens}, but must be 2 or more to time anything.", "96 is the default."
-            )
-        if self.time_limit is not None and not 0 < self.time_limit < float("inf"):
-            raise OptionError(
-                f"`time_limit` is {self.time_limit:g}, but must be 0 or more minutes.",
-                "10 is the default; 0 means no limit.",
-            )
+        check(self)
         for configuration in self.configurations:  # checks each length, rule and temperature
             replace(
                 self.reply,
@@ -86,26 +77,6 @@ class Settings:
     def reply(self) -> ReplyOptions:
         """What all replies have in common."""
         return ReplyOptions(self.sampling, drafter=self.drafter, draft_temperature=self.draft_temperature)
-
-
-def settings_from(content: Mapping[str, Any]) -> Settings:
-    """Read settings back from what `asdict` made of them.
-
-    Raises:
-        TypeError, KeyError: a field is missing or unknown.
-    """
-    fields = dict(content)
-    for key in ("drafts", "draft_lengths", "verifications", "temperatures"):
-        fields[key] = tuple(content[key])
-    for key in ("target_load", "draft_load"):
-        fields[key] = LoadOptions(**content[key])
-    biases = tuple((token, bias) for token, bias in content["sampling"]["logit_bias"])
-    fields["sampling"] = SamplingOptions(**(content["sampling"] | {"logit_bias": biases}))
-    fields["prompts"] = tuple(
-        Prompt(one["kind"], one["name"], tuple(Message(**message) for message in one["messages"]))
-        for one in content["prompts"]
-    )
-    return Settings(**fields)
 
 
 def filters_text(sampling: SamplingOptions) -> str:

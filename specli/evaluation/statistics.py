@@ -56,36 +56,18 @@ def g_test(counts: Mapping[Cell, int], probabilities: Mapping[Cell, float], min_
 def chi_square_tail(statistic: float, degrees: int) -> float:
     """Return the probability that a chi-square variable exceeds the statistic.
 
-    The regularized upper incomplete gamma function Q(degrees / 2, statistic / 2): its series where that converges
-    fast, its continued fraction elsewhere (Abramowitz and Stegun, 6.5.29 and 6.5.31).
+    A finite sum, two degrees of freedom at a time (Abramowitz and Stegun, 26.4.4 and 26.4.5).
     """
-    shape, bound = degrees / 2, statistic / 2
-    if bound <= 0:
-        return 1.0
-    if math.isinf(bound):
-        return 0.0
-    front = math.exp(shape * math.log(bound) - bound - math.lgamma(shape))
-    if bound < shape + 1:
-        term = total = 1 / shape
-        step = shape
-        while abs(term) > 1e-15 * abs(total):
-            step += 1
-            term *= bound / step
-            total += term
-        return max(0.0, 1 - front * total)
-    # Lentz's method for the continued fraction.
-    below = bound + 1 - shape
-    above, inverse = 1e300, 1 / below
-    total = inverse
-    for step in range(1, 10_000):
-        factor = -step * (step - shape)
-        below += 2
-        inverse = 1 / (factor * inverse + below)
-        above = below + factor / above
-        total *= above * inverse
-        if abs(above * inverse - 1) < 1e-15:
-            break
-    return float(min(1.0, front * total))
+    if statistic <= 0 or math.isinf(statistic):
+        return float(statistic <= 0)
+    first = degrees % 2 / 2
+    tail = math.erfc(math.sqrt(statistic / 2)) if first else 0.0
+    return min(1.0, tail + sum(_poisson(first + count, statistic / 2) for count in range(degrees // 2)))
+
+
+def _poisson(count: float, mean: float) -> float:
+    """Return the probability of a count of the Poisson distribution, continued to counts between whole numbers."""
+    return math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
 
 
 def uniformity_test(values: np.ndarray, bins: int = 20) -> TestResult:
@@ -132,9 +114,11 @@ def detectable_variation(total: int, degrees: int, significance: float, power: f
 
 
 def _smallest(enough: Callable[[float], bool]) -> float:
-    """Return the smallest number, of up to a million, that is enough; larger ones must be, too."""
-    low, high = 0.0, 1e6
-    for _ in range(80):
+    """Return the smallest positive number that is enough; larger ones must be, too."""
+    low, high = 0.0, 1.0
+    while not enough(high):
+        low, high = high, 2 * high
+    for _ in range(50):
         value = (low + high) / 2
         low, high = (low, value) if enough(value) else (value, high)
     return high
@@ -143,11 +127,8 @@ def _smallest(enough: Callable[[float], bool]) -> float:
 def _noncentral_tail(bound: float, degrees: int, noncentrality: float) -> float:
     """Return how probably a noncentral chi-square variable exceeds the bound: a Poisson mixture of central ones."""
     center = noncentrality / 2
-    width = 8 * math.sqrt(center) + 12
-    total = 0.0
-    for count in range(max(0, int(center - width)), int(center + width) + 1):
-        weight = (
-            math.exp(count * math.log(center) - center - math.lgamma(count + 1)) if center > 0 else float(not count)
-        )
-        total += weight * chi_square_tail(bound, degrees + 2 * count)
+    tail, total = chi_square_tail(bound, degrees), 0.0
+    for count in range(int(center + 8 * math.sqrt(center)) + 12):
+        total += _poisson(count, center) * tail
+        tail += _poisson(degrees / 2 + count, bound / 2)  # two more degrees of freedom
     return total

@@ -5,14 +5,16 @@ docs/compare.md defines every figure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from specli import __version__
+from specli.decoding.sampling import Floats
 from specli.decoding.sequences import shared_prefix
 from specli.evaluation.comparison import FIRST, Configuration, Measurement
 from specli.evaluation.journal import KIND, VERSION
@@ -44,14 +46,8 @@ class Interval:
 
 
 def bootstrap_median(values: Sequence[float]) -> Interval:
-    """Return the median of [n] values, n at least 1, and the interval that holds 95 % of the medians of resamples."""
-    array = np.asarray(values, dtype=np.float64)
-    if len(array) < _MIN_VALUES:
-        return Interval(float(np.median(array)), None, None)
-    rng = np.random.default_rng(0)
-    resamples = np.median(rng.choice(array, size=(_RESAMPLES, len(array))), axis=1)
-    low, high = np.quantile(resamples, (0.025, 0.975))
-    return Interval(float(np.median(array)), float(low), float(high))
+    """Return the median of values, and the interval that holds 95 % of the medians of resamples."""
+    return _bootstrap(np.asarray(values, dtype=np.float64), np.median)
 
 
 def bootstrap_mean_of_classes(classes: Iterable[Sequence[float]]) -> Interval:
@@ -59,17 +55,18 @@ def bootstrap_mean_of_classes(classes: Iterable[Sequence[float]]) -> Interval:
 
     Classes are resampled: how much they differ from each other is what limits a statement about prompts in general,
     far more than the noise of single turns. A median over classes would say little: it jumps from one to the next.
-
-    Args:
-        classes: [n] values of each class, at least one; with fewer than three classes there is no interval.
     """
-    logs = np.array([np.log(np.asarray(values, dtype=np.float64)).mean() for values in classes])
-    estimate = float(np.exp(logs.mean()))
-    if len(logs) < _MIN_VALUES:
+    means = np.array([np.exp(np.log(values).mean()) for values in classes])
+    return _bootstrap(means, lambda resamples, axis: np.exp(np.log(resamples).mean(axis)))
+
+
+def _bootstrap(values: Floats, statistic: Callable[..., Any]) -> Interval:
+    """Return a statistic of [n] values, n at least 1, with its interval if there are enough of them."""
+    estimate = float(statistic(values, axis=0))
+    if len(values) < _MIN_VALUES:
         return Interval(estimate, None, None)
-    rng = np.random.default_rng(0)
-    means = rng.choice(logs, size=(_RESAMPLES, len(logs))).mean(axis=1)
-    low, high = np.exp(np.quantile(means, (0.025, 0.975)))
+    resamples = np.random.default_rng(0).choice(values, size=(_RESAMPLES, len(values)))
+    low, high = np.quantile(statistic(resamples, axis=1), (0.025, 0.975))
     return Interval(estimate, float(low), float(high))
 
 
@@ -143,10 +140,10 @@ def _figures(kind: str, index: int, chosen: list[Measurement], baseline: int, gr
     for ratio, (_, one) in zip(ratios, timed, strict=True):
         by_class.setdefault(one.kind, []).append(ratio)
     ours = [one for _, one in timed]
-    tested, accepted = sum(one.tested for one in ours), sum(one.accepted for one in ours)
-    drafted, rounds = sum(one.drafted for one in ours), sum(one.rounds for one in ours)
-    decode = sum(one.decode_seconds for one in ours)
-    draft, verify = sum(one.draft_seconds for one in ours), sum(one.verify_seconds for one in ours)
+    totals = ("tested", "accepted", "drafted", "rounds", "decode_seconds", "draft_seconds", "verify_seconds")
+    tested, accepted, drafted, rounds, decode, draft, verify = (
+        sum(getattr(one, name) for one in ours) for name in totals
+    )
     baseline_token = sum(one.decode_seconds for one, _ in timed) / sum(len(one.tokens) for one, _ in timed)
     return Figures(
         kind=kind,
@@ -164,7 +161,11 @@ def _figures(kind: str, index: int, chosen: list[Measurement], baseline: int, gr
         prefill_seconds=median(one.prefill_seconds for _, one in firsts) if firsts else 0.0,
         first_token_seconds=median(one.first_token_seconds for _, one in firsts) if firsts else 0.0,
         compared=len(firsts) if greedy else 0,
-        differences=tuple(_differences(firsts)) if greedy else (),
+        differences=tuple(
+            FirstDifference(one.prompt, shared_prefix(before.tokens, one.tokens))
+            for before, one in firsts
+            if greedy and before.tokens != one.tokens
+        ),
         draft_token_cost=draft / drafted / baseline_token if drafted else None,
         pass_cost=verify / rounds / baseline_token,
         round_cost=decode / rounds / baseline_token,
@@ -172,18 +173,11 @@ def _figures(kind: str, index: int, chosen: list[Measurement], baseline: int, gr
 
 
 def _by_position(measurements: Sequence[Measurement]) -> tuple[float, ...]:
-    longest = max((len(one.tested_at) for one in measurements), default=0)
-    rates = []
-    for position in range(longest):
-        having = [one for one in measurements if len(one.tested_at) > position]
-        rates.append(sum(one.accepted_at[position] for one in having) / sum(one.tested_at[position] for one in having))
-    return tuple(rates)
-
-
-def _differences(pairs: Iterable[tuple[Measurement, Measurement]]) -> Iterator[FirstDifference]:
-    for baseline, one in pairs:
-        if baseline.tokens != one.tokens:
-            yield FirstDifference(one.prompt, shared_prefix(baseline.tokens, one.tokens))
+    tested, accepted = (
+        [sum(counts) for counts in zip_longest(*(getattr(one, name) for one in measurements), fillvalue=0)]
+        for name in ("tested_at", "accepted_at")
+    )
+    return tuple(yes / all_ for yes, all_ in zip(accepted, tested, strict=True))
 
 
 def verdict(configurations: Sequence[Configuration], figures: Sequence[Figures]) -> list[str]:
@@ -269,11 +263,6 @@ def facts_json(comparison: Comparison) -> dict[str, Any]:
         "models": [asdict(model) for model in comparison.models],
         "configurations": [asdict(one) | {"name": one.name} for one in comparison.settings.configurations],
     }
-
-
-def same_models(header: Mapping[str, Any], comparison: Comparison) -> bool:
-    """Whether the models are those of a file."""
-    return bool(header.get("models") == facts_json(comparison)["models"])
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:

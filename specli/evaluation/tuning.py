@@ -89,6 +89,11 @@ def predict(curve: PassCosts, baseline: Metrics, drafted: Metrics) -> dict[int, 
     return found
 
 
+def _best(predicted: Mapping[int, float]) -> int:
+    best = max(predicted, key=lambda length: predicted[length])
+    return best if predicted[best] > 1 else 0
+
+
 def tune(
     engine: Engine,
     prompts: Sequence[Prompt],
@@ -98,15 +103,10 @@ def tune(
     progress: Callable[[int, int], None] = lambda done, total: None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Tuning | None:
-    """Predict the speedup of drafting, and measure it.
+    """Predict the speedup of drafting for each class of prompts, and measure it in replies of so many tokens.
 
-    Args:
-        engine: a target with its draft model.
-        prompts: one of each class.
-        options: sampling, rule and seed.
-        tokens: of each reply.
-        progress: called with how many replies are done, and how many there are.
-        interrupted: checked between tokens; True stops and returns None.
+    `progress` is called with how many replies are done, and how many there are; `interrupted` is asked between tokens,
+    and True stops and returns None.
     """
     assert options.seed is not None
     curves: list[PassCosts] = []
@@ -129,8 +129,7 @@ def tune(
         if interrupted() or not drafted.drafted:
             return None
         predicted = predict(curves[-1], baseline, drafted)
-        best = max(LENGTHS, key=lambda length: predicted[length])
-        best = best if predicted[best] > 1 else 0
+        best = _best(predicted)
         speed = baseline.tokens_per_second or 1.0
         measured = run(best).tokens_per_second or 0.0
         automatic = run(None).tokens_per_second or 0.0
@@ -141,14 +140,13 @@ def tune(
         other, total = other + drafted.other_seconds, total + drafted.decode_seconds
     engine.remember(options)
     together = {length: geometric_mean(one.predicted[length] for one in classes) for length in LENGTHS}
-    best = max(LENGTHS, key=lambda length: together[length])
     return Tuning(
         classes=tuple(classes),
         draft_cost=median((curve.draft or 0.0) / curve.target[1] for curve in curves),
         pass_cost={rows: median(curve.target[rows] / curve.target[1] for curve in curves) for rows in curves[0].target},
         overhead=other / total,
         predicted=together,
-        best_length=best if together[best] > 1 else 0,
+        best_length=_best(together),
         seed=options.seed,
     )
 
@@ -157,17 +155,14 @@ def explain(tuning: Tuning) -> list[str]:
     """Say why drafting does or does not make the target faster here, and what to do."""
     five = tuning.pass_cost.get(5, 0.0)
     lines = []
-    if five > 3:
-        lines.append(
-            f"A five-row pass takes {five:.1f} times as long as a one-row pass: the target is compute-bound here, so "
-            "verifying drafts is nearly as slow as normal decoding. Fewer bits per weight make this worse; a GPU or "
-            "more cores make it better."
+    if five:
+        meaning = (
+            "compute-bound here, so verifying drafts is nearly as slow as normal decoding. Fewer bits per weight make "
+            "this worse; a GPU or more cores make it better."
+            if five > 3
+            else "memory-bound here, so verifying drafts is cheap."
         )
-    elif five:
-        lines.append(
-            f"A five-row pass takes {five:.1f} times as long as a one-row pass: the target is memory-bound here, so "
-            "verifying drafts is cheap."
-        )
+        lines.append(f"A five-row pass takes {five:.1f} times as long as a one-row pass: the target is {meaning}")
     expensive = "expensive" if tuning.draft_cost > 0.35 else "cheap enough"
     lines.append(
         f"A draft token costs {tuning.draft_cost:.2f} one-row passes of the target: the draft model is {expensive}."

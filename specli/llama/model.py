@@ -245,12 +245,8 @@ class LlamaModel:
     def feed(self, tokens: Sequence[int], rows: int) -> Floats:
         """Append tokens to the cache and return logits for the last `rows` of them.
 
-        Args:
-            tokens: [n] token ids; any number, split into passes.
-            rows: at most n and `max_rows`.
-
-        Returns:
-            [rows, n_vocab] float32, llama.cpp's own memory: valid until the next call.
+        The tokens are [n] ids, any number; `rows` is at most n and `max_rows`. The logits are [rows, n_vocab] float32
+        in llama.cpp's own memory: valid until the next call.
 
         Raises:
             DecodeError: a token id the model does not have, no room in the context, llama.cpp failed, or it is closed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specli.errors import PairError
+from specli.llama.model import LlamaModel
 from specli.llama.vocabulary import Vocabulary
 
 
@@ -51,16 +52,15 @@ def check_pair(target: Vocabulary, draft: Vocabulary) -> PairReport:
     return PairReport(tuple(problems), shared, target.size, draft.size)
 
 
-def require_pair(target: Vocabulary, draft: Vocabulary, target_name: str, draft_name: str) -> PairReport:
+def require_pair(target: LlamaModel, draft: LlamaModel) -> None:
     """Check a pair.
 
     Raises:
         PairError: it does not work; the message names the first reason.
     """
-    report = check_pair(target, draft)
+    report = check_pair(target.vocabulary, draft.vocabulary)
     if not report.compatible:
         raise PairError(
-            f"{draft_name} cannot draft for {target_name}: {report.problems[0]}.",
+            f"{draft.path.name} cannot draft for {target.path.name}: {report.problems[0]}.",
             "A draft model must come from the same family as its target; `draft_model` 'none' goes without one.",
         )
-    return report

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import replace
 from glob import escape
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from specli.errors import DownloadError
 from specli.models.registry import HuggingFaceSource, ModelEntry
 from specli.models.storage import CHUNK, Report, check_file, explained_disk_errors, is_whole, own_path, require_space
 from specli.state import atomic
+from specli.state.data import replace
 
 # A host that has sent nothing for this many seconds is left for the next source.
 ANSWER_SECONDS = 8.0
@@ -254,17 +254,15 @@ def _explained(error: Exception, silence: str) -> DownloadError:
 
     accept = "Accept them on the repository's page, log in with 'hf auth login', and try again."
     check = "Check the name (user/repository[:quant]); 'hf auth login' opens private ones."
-    for kind, message, hint in (
-        (
-            errors.OfflineModeIsEnabled,
-            "the hub is switched off by HF_HUB_OFFLINE",
-            "Unset HF_HUB_OFFLINE and try again.",
-        ),
+    offline = "the hub is switched off by HF_HUB_OFFLINE"
+    kinds: list[tuple[type[Exception], str, str | None]] = [
+        (errors.OfflineModeIsEnabled, offline, "Unset HF_HUB_OFFLINE and try again."),
         (errors.GatedRepoError, "its terms must be accepted first", accept),  # a RepositoryNotFoundError, too
         (errors.RepositoryNotFoundError, "there is no such repository, or it is private", check),
         (errors.RevisionNotFoundError, "the repository has no such revision", None),
         (errors.EntryNotFoundError, "the repository has no such file", None),
-    ):
+    ]
+    for kind, message, hint in kinds:
         if isinstance(error, kind):
             return DownloadError(message, hint)
     status = getattr(getattr(error, "response", None), "status_code", None)

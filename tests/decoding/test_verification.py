@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specli.decoding.sampling import Distribution
-from specli.decoding.verification import CoupledVerifier, SeededVerifier, Verdict, hashed_uniforms, verify
+from specli.decoding.verification import CoupledVerifier, Draft, SeededVerifier, Verdict, hashed_uniforms, verify
 from specli.errors import OptionError
 
 dense = Distribution.dense
@@ -109,7 +109,7 @@ def test_streams_of_one_seed_differ_and_repeat():
     dist = dense(np.full(1000, 1e-3))
     first, again, other = (SeededVerifier("block", seed) for seed in (0, 0, 1))
     drawn = [first.draw_draft(dist, at) for at in range(20)]
-    verified = [first.verify((), (), [dist], at).next_token for at in range(20)]
+    verified = [first.verify(Draft(), [dist], at).next_token for at in range(20)]
     assert drawn != verified
     assert drawn == [again.draw_draft(dist, at) for at in range(20)]
     assert drawn != [other.draw_draft(dist, at) for at in range(20)]
@@ -147,9 +147,9 @@ def test_coupled_choices_follow_the_distribution():
 @settings(max_examples=200, deadline=None)
 def test_coupled_text_does_not_depend_on_the_draft(case, seed, position):
     _, _, target, rng = case
-    alone = [CoupledVerifier(seed).verify((), (), [dist], position + at).next_token for at, dist in enumerate(target)]
+    alone = [CoupledVerifier(seed).verify(Draft(), [dist], position + at).next_token for at, dist in enumerate(target)]
     drafted = rng.integers(0, len(target[0].probs), len(target) - 1).tolist()
-    verdict = CoupledVerifier(seed).verify(drafted, [], target, position)
+    verdict = CoupledVerifier(seed).verify(Draft(drafted), target, position)
     kept = verdict.num_accepted
     assert [*drafted[:kept], verdict.next_token] == alone[: kept + 1]
 

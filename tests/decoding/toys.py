@@ -130,8 +130,8 @@ class BranchingVerifier:
     def draw_draft(self, dist: Distribution, position: int) -> int:
         return dist.draw(self._chance)
 
-    def verify(self, draft_tokens, draft_probs, target_probs, position):
-        return verify(self._rule, draft_tokens, draft_probs, target_probs, self._chance)
+    def verify(self, draft, target_probs, position):
+        return verify(self._rule, draft.tokens, draft.probs, target_probs, self._chance)
 
 
 class RoundOver(Exception):

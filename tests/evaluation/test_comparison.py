@@ -14,23 +14,15 @@ from specli.decoding.options import SamplingOptions
 from specli.engine.engine import Engine
 from specli.errors import JournalError, OptionError, PromptError
 from specli.evaluation.comparison import Configuration, Measurement, Plan, by_turns, make_configurations, measure
-from specli.evaluation.journal import Journal, read_journal
-from specli.evaluation.machine import model_facts, this_machine
+from specli.evaluation.journal import Header, Journal, read_journal
 from specli.evaluation.prompts import Prompt
-from specli.evaluation.settings import Settings, settings_from
-from specli.evaluation.summary import (
-    OVERALL,
-    Comparison,
-    bootstrap_mean_of_classes,
-    bootstrap_median,
-    facts_json,
-    same_models,
-    summarize,
-    verdict,
-)
+from specli.evaluation.settings import Settings
+from specli.evaluation.summary import OVERALL, bootstrap_mean_of_classes, bootstrap_median, summarize, verdict
 from specli.llama.model import LlamaModel
 from specli.llama.options import LoadOptions
 from specli.llama.text import Message
+from specli.state import jsonl
+from specli.state.data import checked
 
 
 def prompt(kind: str, number: int, text: str = "abc") -> Prompt:
@@ -96,28 +88,25 @@ def test_settings_survive_a_file():
     chosen = settings(
         sampling=SamplingOptions(logit_bias=((3, -1.0),)), draft_temperature=0.5, time_limit=3.0, drafter="model"
     )
-    assert settings_from(json.loads(json.dumps(asdict(chosen)))) == chosen
+    assert checked(json.loads(json.dumps(asdict(chosen))), Settings) == chosen
 
 
 def test_a_file_of_the_first_edition(measured, tmp_path):
     chosen = settings()
     content = asdict(chosen)
     del content["drafter"]
-    assert settings_from(json.loads(json.dumps(content))) == chosen
+    assert checked(json.loads(json.dumps(content)), Settings) == chosen
     old = asdict(measured[1])
     old["arm"] = old.pop("configuration")
     file = tmp_path / "first.jsonl"
-    file.write_bytes(HEAD + json.dumps(old).encode() + b"\n")
-    assert read_journal(file) == ({}, [measured[1]])
+    Journal.create(file, {"settings": content, "models": []})
+    with file.open("ab") as lines:
+        lines.write(json.dumps(old).encode() + b"\n")
+    assert read_journal(file) == (Header(chosen, ()), [measured[1]])
 
 
-def test_a_file_with_other_models(models):
-    facts = model_facts("tiny", models[0])
-    comparison = Comparison(settings(), this_machine(), (facts,), [])
-    header = facts_json(comparison)
-    assert same_models(header, comparison)
-    header["models"][0]["bytes"] += 1
-    assert not same_models(header, comparison)
+def header() -> dict[str, object]:
+    return {"settings": asdict(settings()), "models": []}
 
 
 @pytest.fixture(scope="module")
@@ -265,18 +254,17 @@ def test_overall_of_few_classes_has_no_interval():
 
 def test_a_file_of_measurements(tmp_path, measured):
     path = tmp_path / "results.jsonl"
-    journal = Journal.create(path, {"settings": {"a": 1}})
+    journal = Journal.create(path, header())
     for one in measured[:3]:
         journal.add(one)
-    header, found = read_journal(path)
-    assert (header, found) == ({"settings": {"a": 1}}, measured[:3])
+    assert read_journal(path) == (Header(settings(), ()), measured[:3])
     with pytest.raises(OptionError, match="exists already"):
         Journal.create(path, {})
 
 
 def test_a_line_that_was_cut_short_is_replaced_by_the_next_one(tmp_path, measured):
     path = tmp_path / "results.jsonl"
-    journal = Journal.create(path, {})
+    journal = Journal.create(path, header())
     journal.add(measured[0])
     whole = path.read_bytes()
     line = json.dumps(asdict(measured[1])).encode()
@@ -294,7 +282,7 @@ HEAD = b'{"kind": "comparison", "version": 1}\n'
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"hello\n", b"{}\n", b"[1]\n", b"\xff\xfe\n", HEAD.replace(b"1", b"99"), HEAD + b'{"prompt": 1}\n']
+    "content", [b"", b"hello\n", b"{}\n", b"[1]\n", b"\xff\xfe\n", HEAD.replace(b"1", b"99"), HEAD]
 )
 def test_files_that_are_no_comparison(tmp_path, content):
     path = tmp_path / "other.jsonl"
@@ -303,6 +291,26 @@ def test_files_that_are_no_comparison(tmp_path, content):
         read_journal(path)
     with pytest.raises(JournalError, match="cannot read"):
         read_journal(tmp_path / "lost.jsonl")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": "x"},
+        {"decode_seconds": 0.0},
+        {"rounds": 0},
+        {"tested_at": [1] * 9},
+        {"turn": 9},
+        {"prompt": "lost"},
+        {"configuration": -1},
+        {"configuration": 99},
+    ],
+)
+def test_measurements_that_cannot_be_are_made_again(tmp_path, measured, changes):
+    journal = Journal.create(tmp_path / "results.jsonl", header())
+    journal.add(measured[0])
+    jsonl.append(tmp_path / "results.jsonl", asdict(measured[1]) | changes)
+    assert read_journal(tmp_path / "results.jsonl")[1] == measured[:1]
 
 
 def test_what_is_done_is_not_measured_again(models, measured):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 from tiny import LETTERS, write_tiny_model
 
@@ -34,8 +37,10 @@ def test_padding_makes_no_difference(vocabulary):
 
 def test_the_first_differing_token_is_named(vocabulary):
     other = [*"abcdeXghijklmnopqrstuvwYyz .,\n<|>/!"]
+    target = SimpleNamespace(vocabulary=vocabulary(), path=Path("big"))
+    draft = SimpleNamespace(vocabulary=vocabulary(letters=other), path=Path("small"))
     with pytest.raises(PairError) as caught:
-        require_pair(vocabulary(), vocabulary(letters=other), "big", "small")
+        require_pair(target, draft)
     assert "small cannot draft for big: token 10 is 'f' for the target and 'X' for the draft" in caught.value.message
 
 

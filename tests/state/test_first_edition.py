@@ -16,7 +16,6 @@ from tiny import write_tiny_model
 
 from specli.engine.conversation import Conversation
 from specli.evaluation.journal import read_journal
-from specli.evaluation.settings import settings_from
 from specli.llama.model import load_vocabulary
 from specli.llama.text import Message, chat_prompt
 from specli.models.files import find_file
@@ -105,11 +104,11 @@ def test_models(first):
 def test_a_comparison(first):
     head, *lines = [json.loads(line) for line in (first / "comparison.jsonl").read_text().splitlines()]
     header, measured = read_journal(first / "comparison.jsonl")
-    found = json.loads(json.dumps(asdict(settings_from(header["settings"]))))
+    found = json.loads(json.dumps(asdict(header.settings)))
     assert found.pop("drafter") == "auto"  # these came later
     assert [found[load].pop("draft_gpu_layers") for load in ("target_load", "draft_load")] == [None, None]
     assert found == head["settings"]
-    assert [facts["quantization"] for facts in header["models"]] == ["F32", "F32"]
+    assert [facts.quantization for facts in header.models] == ["F32", "F32"]
     wanted = [{"configuration" if key == "arm" else key: value for key, value in line.items()} for line in lines]
     assert json.loads(json.dumps([asdict(one) for one in measured])) == wanted
     assert len(lines) == 16
@@ -121,7 +120,7 @@ def test_a_comparison_goes_on(first, capfd):
     assert run(["compare", "-o", str(path), "--resume", "--json"]) == 0
     now = json.loads(capfd.readouterr().out)
     assert path.read_bytes().startswith(before)
-    settings = settings_from(read_journal(path)[0]["settings"])
+    settings = read_journal(path)[0].settings
     assert settings.plan.total >= len(now["measurements"]) >= 16
 
 

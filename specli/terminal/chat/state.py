@@ -85,14 +85,8 @@ class Chat:
             return
         ended = [token for token in reply.tokens if token not in self.engine.target.end_tokens]
         self.conversation.tokens = [*tokens, *ended]
-        event = {
-            "type": "assistant",
-            "content": reply.text,
-            "tokens": ended,
-            "finish_reason": reply.finish_reason,
-            "seed": reply.seed,
-        }
-        self.happen(event)
+        event = {"type": "assistant", "content": reply.text, "tokens": ended}
+        self.happen(event | {"finish_reason": reply.finish_reason, "seed": reply.seed})
         if self.show_stats:
             console.print_stats(reply)
         if reply.finish_reason == "interrupt":
@@ -105,7 +99,9 @@ class Chat:
         else:
             if reply.finish_reason == "length":
                 console.note(f"Cut at {len(reply.tokens)} tokens; /set max-tokens N allows more.")
-            self._warn_when_nearly_full(len(tokens) + len(reply.tokens))
+            used, size = len(tokens) + len(reply.tokens), self.engine.target.n_context
+            if used > _WARN_SHARE * size:
+                console.note(f"{used} of {size} tokens of the context are used; when it is full, the oldest must go.")
 
     def _generate(self, tokens: list[int]) -> Reply:
         seed = None if self.options.seed is None else self.options.seed + self._replies
@@ -142,8 +138,8 @@ class Chat:
                 last = self.conversation.turns[-1].content
                 self.happen({"type": "clear"})
                 self.happen({"type": "user", "content": last})
-                continue
-            self._drop_oldest()
+            else:
+                self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         """Drop the oldest exchanges until a third of the context is free: what stays must be read anew each time."""
@@ -182,13 +178,6 @@ class Chat:
                 f"A larger context holds more: -c {2 * count}.",
             )
 
-    def _warn_when_nearly_full(self, used: int) -> None:
-        if used > _WARN_SHARE * self.engine.target.n_context:
-            console.note(
-                f"{used} of {self.engine.target.n_context} tokens of the context are used; when it is full, the oldest "
-                "messages must go."
-            )
-
     def resume(self, path: Path) -> None:
         """Go on with a session from disk.
 
@@ -208,10 +197,8 @@ class Chat:
             console.note(f"The session was begun with {events[0].get('model')}.")
         for turn in conversation.turns[-2:]:
             console.print_turn(turn.role, turn.content)
-        count = len(conversation.turns)
-        console.note(f"Resumed {path.stem}: {count} messages" + (
-            "; the last one has no reply, /regen makes one." if conversation.awaits_reply else "."
-        ))  # fmt: skip
+        rest = "; the last one has no reply, /regen makes one." if conversation.awaits_reply else "."
+        console.note(f"Resumed {path.stem}: {len(conversation.turns)} messages{rest}")
 
     def use_draft(self, name: str) -> None:
         """Draft with another model."""

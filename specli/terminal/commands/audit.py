@@ -44,7 +44,8 @@ def audit(
         ),
     ] = None,
     samples: Annotated[
-        int | None, Option(f"Tokens to test, for joint replies. Default: {_SAMPLES}, for joint {_JOINT_SAMPLES}.")
+        int | None,
+        Option(f"Tokens to test, or joint replies. Default: {_SAMPLES}, or {_JOINT_SAMPLES}.", 1, hint="Leave it out."),
     ] = None,
     control: Annotated[
         bool, Option("Negative control: a wrong accept rule, which must fail with exit code 3.")
@@ -80,7 +81,7 @@ def audit(
 
     reply = seeded(reply)
     tests = _tests(test, reply, control=control)
-    _check(reply, samples, tests, control=control)
+    _check(reply, tests, control=control)
     if plot is not None:
         if Test.DISTRIBUTION not in tests:
             raise OptionError("--plot draws the test of distributions, which is left out here.", "Leave out --plot.")
@@ -146,21 +147,16 @@ def _tests(wanted: list[Test] | None, reply: ReplyOptions, *, control: bool) -> 
     return found
 
 
-def _check(reply: ReplyOptions, samples: int | None, tests: set[Test], *, control: bool) -> None:
+def _check(reply: ReplyOptions, tests: set[Test], *, control: bool) -> None:
     """Refuse what makes no sense before anything is loaded."""
-    if samples is not None and samples < 1:
-        raise OptionError(f"--samples is {samples}, but must be 1 or more.", f"{_SAMPLES} is the default.")
     if reply.draft_length == 0:
         raise OptionError("an audit without drafts has nothing to find out.", "Leave out --draft-length 0.")
     if control and reply.verification in ("match", "coupled"):
-        raise OptionError(
-            f"--control has a rule of its own, but --verification is {reply.verification!r}.",
-            "Leave out --verification.",
-        )
+        message = f"--control has a rule of its own, but --verification is {reply.verification!r}."
+        raise OptionError(message, "Leave out --verification.")
     if control and Test.IDENTITY in tests:
-        raise OptionError(
-            "--control is about probabilities, but --test has 'identity'.", "Choose distribution or joint."
-        )
+        message = "--control is about probabilities, but --test has 'identity'."
+        raise OptionError(message, "Choose distribution or joint.")
     if reply.sampling.temperature == 0 and tests != {Test.IDENTITY}:
         raise OptionError(
             "--temp is 0, so nothing is left to chance and there is no distribution to test.",

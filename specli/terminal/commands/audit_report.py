@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -29,8 +30,7 @@ class Findings:
     @property
     def found(self) -> bool:
         """Whether anything is wrong."""
-        biased = any(report is not None and report.found for report in (self.distribution, self.joint))
-        return biased or (self.identity is not None and bool(self.identity.unexplained))
+        return any(report is not None and report.found for report in (self.distribution, self.joint, self.identity))
 
 
 def print_findings(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engine, *, control: bool) -> None:
@@ -67,7 +67,7 @@ def _print_distribution(report: DistributionReport) -> None:
 
 def audit_json(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engine, *, control: bool) -> dict[str, Any]:
     """Return what `--json` prints; docs/exactness.md describes it."""
-    distribution, joint, identity = findings.distribution, findings.joint, findings.identity
+    text = engine.target.vocabulary.text
     return {
         "kind": "audit",
         "version": JSON_VERSION,
@@ -79,19 +79,16 @@ def audit_json(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engi
         "control": control,
         "significance": SIGNIFICANCE,
         "found": findings.found,
-        "distribution": asdict(distribution)
-        | {"found": distribution.found, "sentence": " ".join(distribution_lines(distribution))}
-        if distribution is not None
-        else None,
-        "joint": asdict(joint) | {"found": joint.found, "sentence": joint_lines(joint)[-1]}
-        if joint is not None
-        else None,
-        "identity": asdict(identity)
-        | {
-            "differences": len(identity.differences),
-            "unexplained": len(identity.unexplained),
-            "sentence": identity_lines(identity, engine.target.vocabulary.text)[-1],
-        }
-        if identity is not None
-        else None,
+        "distribution": _part(findings.distribution, lambda report: " ".join(distribution_lines(report))),
+        "joint": _part(findings.joint, lambda report: joint_lines(report)[-1]),
+        "identity": _part(
+            findings.identity, lambda report: identity_lines(report, text)[-1], "differences", "unexplained"
+        ),
     }
+
+
+def _part(report: Any, sentence: Callable[[Any], str], *properties: str) -> dict[str, Any] | None:
+    if report is None:
+        return None
+    more = {name: getattr(report, name) for name in ("found", *properties)}
+    return asdict(report) | more | {"sentence": sentence(report)}

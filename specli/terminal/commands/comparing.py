@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from specli.decoding.costs import PassCosts, measure_costs
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
 from specli.errors import CheckFailedError, Interrupted, JournalError, OptionError
 from specli.evaluation.comparison import LOOKUP, Measurement, measure
-from specli.evaluation.journal import VERSION, Journal, read_journal
+from specli.evaluation.journal import VERSION, Header, Journal, read_journal
 from specli.evaluation.machine import ModelFacts, model_facts, this_machine
 from specli.evaluation.prompts import Prompt
-from specli.evaluation.settings import Settings, settings_from
-from specli.evaluation.summary import OVERALL, Comparison, facts_json, same_models
+from specli.evaluation.settings import Settings
+from specli.evaluation.summary import OVERALL, Comparison, facts_json
 from specli.llama.loading import load_models
 from specli.llama.model import LlamaModel
 from specli.llama.options import LoadOptions
@@ -36,7 +35,7 @@ class Task:
 
     settings: Settings
     file: Path | None = None
-    header: dict[str, Any] | None = None  # of the file, if it is continued
+    header: Header | None = None  # of the file, if it is continued
     done: list[Measurement] = field(default_factory=list)
 
 
@@ -81,9 +80,8 @@ def _temperatures(text: str) -> tuple[float, ...]:
     try:
         return tuple(dict.fromkeys(map(float, text.split(","))))
     except ValueError:
-        raise OptionError(
-            f"--temp is {text!r}, but must be numbers with commas between them.", "For instance 0,1."
-        ) from None
+        message = f"--temp is {text!r}, but must be numbers with commas between them."
+        raise OptionError(message, "For instance 0,1.") from None
 
 
 def resumed(file: Path) -> Task:
@@ -93,14 +91,8 @@ def resumed(file: Path) -> Task:
         JournalError: it cannot be read.
     """
     header, done = read_journal(file)
-    try:
-        settings = settings_from(header["settings"])
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise JournalError(
-            f"{file} has settings that this version cannot read: {error}.", "Start a new comparison with -o."
-        ) from None
     console.note(f"The settings are those of {file}, whatever else is given now.")
-    return Task(settings, file, header, done)
+    return Task(header.settings, file, header, done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +131,9 @@ def run(task: Task, requirements: Requirements, plot: Path | None, *, as_json: b
     settings, file = task.settings, task.file
     with Interrupts() as interrupted, _loaded(settings, interrupted) as loaded:
         comparison = Comparison(settings, this_machine(), loaded.facts, task.done)
-        if task.header is not None and not same_models(task.header, comparison):
-            raise JournalError(
-                f"the models are not those that {file} was measured with.", "Start a new comparison with -o."
-            )
+        if task.header is not None and task.header.models != loaded.facts:
+            message = f"the models are not those that {file} was measured with."
+            raise JournalError(message, "Start a new comparison with -o.")
         new = {"settings": asdict(settings), **facts_json(comparison)}
         journal = None if file is None else Journal(file) if task.header is not None else Journal.create(file, new)
         _measure(comparison, loaded, journal, interrupted)

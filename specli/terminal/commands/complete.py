@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from specli.engine.engine import Engine
     from specli.engine.reply import Reply
 
-_SPECULATION = (
+_SPECULATION = [
     "rounds",
     "undrafted_rounds",
     "drafted",
@@ -32,7 +32,7 @@ _SPECULATION = (
     "accepted",
     "acceptance_rate",
     "mean_accepted_length",
-)
+]
 _TIMING = ("load", "prefill", "decode", "draft", "verify", "other")
 
 
@@ -75,8 +75,7 @@ def complete(
                 f"no draft model is known for {pair.target_name}, so drafts are only looked up in the text.",
                 "-md MODEL names one; '-md none' says that none is wanted.",
             )
-        _warn_about_context(engine, load)
-        _check_bias(engine, reply)
+        _check(engine, load, reply)
         calibrate(engine, reply)
         tokens = engine.prompt(text, system=system, raw=raw, parse_special=parse_special)
         if show_draft and console.output.is_terminal and not output.as_json:
@@ -129,22 +128,15 @@ def _text(data: bytes, where: str) -> str:
     return text.removesuffix("\n").removesuffix("\r")
 
 
-def _warn_about_context(engine: Engine, load: LoadOptions) -> None:
-    trained = engine.target.file.value("context_length")
+def _check(engine: Engine, load: LoadOptions, reply: ReplyOptions) -> None:
+    """Look at options that only the model can judge."""
+    trained, last = engine.target.file.value("context_length"), engine.target.n_vocab - 1
     if isinstance(trained, int) and load.context is not None and load.context > trained:
-        console.warn(
-            f"`context` is {load.context}, but the model was trained with {trained}; text past that may be poor.",
-            f"{trained} is the most it knows.",
-        )
-
-
-def _check_bias(engine: Engine, reply_options: ReplyOptions) -> None:
-    for token, _ in reply_options.sampling.logit_bias:
-        if token >= engine.target.n_vocab:
-            raise OptionError(
-                f"`logit_bias` names token {token}, but the model's are 0 to {engine.target.n_vocab - 1}.",
-                "'specli complete --json' shows token ids.",
-            )
+        message = f"`context` is {load.context}, but the model was trained with {trained}; text past that may be poor."
+        console.warn(message, f"{trained} is the most it knows.")
+    if unknown := [token for token, _ in reply.sampling.logit_bias if token > last]:
+        message = f"`logit_bias` names token {unknown[0]}, but the model's are 0 to {last}."
+        raise OptionError(message, "'specli complete --json' shows token ids.")
 
 
 def _explain_ending(reply: Reply, context: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,6 @@ from specli.state.paths import user_registry_path
 from specli.terminal import console
 from specli.terminal.command import command
 from specli.terminal.options import ModelOptions, OutputOptions
-
-if TYPE_CHECKING:
-    from specli.llama.pairing import PairReport
 
 ModelArgument = Annotated[
     str, typer.Argument(help="A name of 'specli list', a .gguf file, or user/repository[:quant].", metavar="MODEL")
@@ -156,7 +153,8 @@ def check(
     entries = registry.find(target), registry.find(draft)
     report = check_pair(*(load_vocabulary(model_path(entry)) for entry in entries))
     if output.as_json:
-        console.print_json(_report_json(report, *entries))
+        names = {"target": entries[0].name, "draft": entries[1].name}
+        console.print_json(names | {"compatible": report.compatible} | asdict(report))
         if not report.compatible:
             raise typer.Exit(PairError.exit_code)
         return
@@ -166,7 +164,3 @@ def check(
             "A draft model must come from the same family as its target.",
         )
     console.print_line(f"{entries[1].name} can draft for {entries[0].name}: {report.shared_tokens} tokens in common.")
-
-
-def _report_json(report: PairReport, target: ModelEntry, draft: ModelEntry) -> dict[str, Any]:
-    return {"target": target.name, "draft": draft.name, "compatible": report.compatible, **asdict(report)}

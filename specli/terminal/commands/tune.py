@@ -41,9 +41,8 @@ def tune_pair(
 
     reply = seeded(reply)
     if reply.max_tokens is None or reply.max_tokens < 16:
-        raise OptionError(
-            f"`max_tokens` is {reply.max_tokens or -1}, but must be 16 or more to tell anything.", "64 is the default."
-        )
+        message = f"`max_tokens` is {reply.max_tokens or -1}, but must be 16 or more to tell anything."
+        raise OptionError(message, "64 is the default.")
     wanted = one_of_each_kind(load_prompts(prompts))
     warn_about_gpu(load)
     pair = choose_pair(models.model, models.draft_model)
