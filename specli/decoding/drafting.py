@@ -46,11 +46,8 @@ class Drafter(Protocol):
 class DraftModelDrafter:
     """Drafts with a smaller model of the same vocabulary.
 
-    Args:
-        model: the draft model.
-        sampling: what draft tokens are drawn from; best is what the target is sampled with.
-        draw: draws a token for a position of the text, see `Verifier.draw_draft`.
-        n_vocab: draft only token ids below this, which the target knows; vocabularies may differ by padding.
+    Best is the sampling of the target. `draw` draws a token for a position of the text, see `Verifier.draw_draft`. Only
+    token ids below `n_vocab` are drafted, which the target knows; vocabularies may differ by padding.
     """
 
     def __init__(

@@ -77,14 +77,9 @@ def decode(
     Emitted tokens are appended to `tokens`, and both caches end where `tokens` ends, also when the caller stops
     iterating: that is how a reply ends at a stop string, which only whoever knows the text can see.
 
-    Args:
-        target: the model whose distribution is kept; its cache holds a prefix of `tokens`.
-        drafter: proposes tokens; None decodes without drafts.
-        verifier: the accept rule and its random numbers.
-        tokens: the prompt, at least one token.
-        options: sampling, draft length, and how many tokens at most.
-        metrics: counted into.
-        interrupted: asked between tokens; True ends the reply.
+    The target is the model whose distribution is kept; its cache holds a prefix of `tokens`, of which there is at least
+    one. Without a drafter nothing is drafted. `metrics` is counted into; `interrupted` is asked between tokens, and
+    True ends the reply.
     """
     metrics.prompt = len(tokens)
     if len(tokens) > target.n_context:

@@ -162,10 +162,8 @@ def distribution(
     best = int(logits.argmax())  # the lowest id among equals
     highest = float(logits[best])
     if not math.isfinite(highest):
-        raise DecodeError(
-            f"The model gave no usable logits: the largest is {highest}.",
-            "The file may be damaged: 'specli pull' checks it; or every token was forbidden by a logit bias.",
-        )
+        hint = "The file may be damaged: 'specli pull' checks it; or every token was forbidden by a logit bias."
+        raise DecodeError(f"The model gave no usable logits: the largest is {highest}.", hint)
     if options.temperature == 0 or options.top_k == 1:
         return Distribution.one_hot(best)
 

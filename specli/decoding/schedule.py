@@ -134,11 +134,8 @@ class Schedule:
     and Moulines, "On Upper-Confidence Bound Policies for Switching Bandit Problems", 2011). As time alone makes them
     forget, drafts that did not pay are tried again some time later.
 
-    Args:
-        costs: what passes cost.
-        limit: the longest draft by a draft model; 0 where there is none.
-        experience: what is assumed at first.
-        budget: what a reply may lose against plain decoding, in plain tokens.
+    `limit` is the longest draft by a draft model, 0 where there is none; `budget` is what a reply may lose against
+    plain decoding, in plain tokens.
     """
 
     def __init__(

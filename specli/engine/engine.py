@@ -184,10 +184,9 @@ class Engine:
             ContextFullError: the prompt does not fit in the context.
         """
         if len(prompt) > self.target.n_context:
-            raise ContextFullError(
-                f"the prompt has {len(prompt)} tokens and does not fit in a context of {self.target.n_context}.",
-                f"A larger `context` holds more, for instance {max(2 * self.target.n_context, len(prompt) + 1024)}.",
-            )
+            message = f"the prompt has {len(prompt)} tokens and does not fit in a context of {self.target.n_context}."
+            enough = max(2 * self.target.n_context, len(prompt) + 1024)
+            raise ContextFullError(message, f"A larger `context` holds more, for instance {enough}.")
         self._end_reply()
         self._running = self._reply(prompt, options or ReplyOptions(), verifier, interrupted)
         return self._running
@@ -233,11 +232,9 @@ class Engine:
             self._running.close()
             self._running = None
 
-    def calibrate(
-        self, *, again: bool = False, progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> PassCosts:
+    def calibrate(self, *, again: bool = False) -> PassCosts:
         """Return what passes of these models cost here; see `Speculation.curve`."""
-        return self._speculation.curve(self.target, self.draft, again=again, progress=progress)
+        return self._speculation.curve(self.target, self.draft, again=again)
 
     def remember(self, options: ReplyOptions) -> None:
         """Keep on disk what replies with these options taught about drafts; see `Speculation.remember`."""
@@ -272,9 +269,8 @@ class Engine:
     def draft_sampling(self, options: ReplyOptions) -> SamplingOptions:
         """Return what the draft model is sampled with."""
         sampling = self.sampling(options)
-        if options.draft_temperature is None:
-            return sampling
-        return replace(sampling, temperature=options.draft_temperature)
+        own = options.draft_temperature
+        return sampling if own is None else replace(sampling, temperature=own)
 
     def close(self) -> None:
         """End the reply in flight and free both models; safe to call twice."""
@@ -293,10 +289,8 @@ def _require_text(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise PromptError(
-            f"the prompt is not UTF-8 text: there is a byte that is none at character {error.start}.",
-            "Convert it first, for instance with iconv.",
-        ) from None
+        message = f"the prompt is not UTF-8 text: there is a byte that is none at character {error.start}."
+        raise PromptError(message, "Convert it first, for instance with iconv.") from None
 
 
 def _message(message: Message | Mapping[str, str]) -> Message:
@@ -305,7 +299,5 @@ def _message(message: Message | Mapping[str, str]) -> Message:
     try:
         return Message(str(message["role"]), str(message["content"]))
     except (KeyError, TypeError):
-        raise PromptError(
-            f"a message is {message!r}, but must have a role and content.",
-            'For instance {"role": "user", "content": "Hello"}.',
-        ) from None
+        hint = 'For instance {"role": "user", "content": "Hello"}.'
+        raise PromptError(f"a message is {message!r}, but must have a role and content.", hint) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from specli.decoding.costs import PassCosts, measure_costs
@@ -66,18 +65,10 @@ class Speculation:
         schedule = self._schedule(target, draft, replace(options, reproducible=False))
         save_experience(*_key(target, draft, options), schedule.experience)
 
-    def curve(
-        self,
-        target: LlamaModel,
-        draft: LlamaModel | None,
-        *,
-        again: bool = False,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-    ) -> PassCosts:
+    def curve(self, target: LlamaModel, draft: LlamaModel | None, *, again: bool = False) -> PassCosts:
         """Return what passes of these models cost here: measured once, in two seconds at most, and kept on disk.
 
-        Measuring empties the caches. `again` measures anew, as when the machine was busy the last time; `progress` is
-        called with how many passes are done, and how many there are.
+        Measuring empties the caches. `again` measures anew, as when the machine was busy the last time.
         """
         pair = _pair(target, draft)
         if pair not in self._costs or again:
@@ -85,7 +76,7 @@ class Speculation:
             if costs is None:
                 rows = [count for count in _CALIBRATION_ROWS if count <= target.max_rows]
                 text = [target.vocabulary.end_token or 0] * (_CALIBRATION_CONTEXT + max(rows))
-                costs = measure_costs(target, draft, text, rows=rows, repeats=2, seconds=0.7, progress=progress)
+                costs = measure_costs(target, draft, text, rows=rows, repeats=2, seconds=0.7)
                 assert costs is not None
                 save_costs(pair, costs)
                 for model in filter(None, (target, draft)):

@@ -203,11 +203,9 @@ def measure(
                 return
             current, tokens = prompt, engine.conversation(prompt.messages)
             if len(tokens) + plan.tokens > engine.target.n_context:
-                raise PromptError(
-                    f"the prompt {prompt.name} has {len(tokens)} tokens, and {plan.tokens} more do not fit in a "
-                    f"context of {engine.target.n_context}.",
-                    f"Use a larger context: -c {len(tokens) + plan.tokens}.",
-                )
+                needed = f"the prompt {prompt.name} has {len(tokens)} tokens, and {plan.tokens} more do not fit"
+                hint = f"Use a larger `context`, at least {len(tokens) + plan.tokens}."
+                raise PromptError(f"{needed} in a context of {engine.target.n_context}.", hint)
         if (prompt.name, index, turn) in have:
             continue
         configuration = plan.configurations[index]

@@ -28,9 +28,8 @@ class Prompt:
 def load_prompts(source: str) -> list[Prompt]:
     """Return the prompts of a source.
 
-    Args:
-        source: `builtin`, `builtin:CLASS,CLASS`, or a file: one prompt per line, or JSON Lines with `prompt` (or
-            `messages`) and optionally `class` and `system`.
+    That is `builtin`, `builtin:CLASS,CLASS`, or a file: one prompt per line, or JSON Lines with `prompt` (or
+    `messages`) and optionally `class` and `system`.
 
     Raises:
         OptionError: there is no such class.
@@ -43,10 +42,8 @@ def load_prompts(source: str) -> list[Prompt]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise PromptError(
-            f"cannot read the prompts in {source}: {error.strerror}.",
-            "`prompts` takes a file, 'builtin', or classes of the built-in ones, such as 'builtin:code,story'.",
-        ) from None
+        hint = "`prompts` takes a file, 'builtin', or classes of the built-in ones, such as 'builtin:code,story'."
+        raise PromptError(f"cannot read the prompts in {source}: {error.strerror}.", hint) from None
     except UnicodeDecodeError as error:
         raise PromptError(f"{source} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
     return parse_prompts(text, source)
@@ -106,9 +103,7 @@ def _parse_line(line: str, where: str) -> tuple[str, tuple[Message, ...]]:
 def _of_classes(prompts: list[Prompt], classes: str) -> list[Prompt]:
     known = list(dict.fromkeys(prompt.kind for prompt in prompts))
     wanted: Collection[str] = [name.strip() for name in classes.split(",") if name.strip()] or known
-    for name in wanted:
-        if name not in known:
-            raise OptionError(
-                f"there is no class {name!r} of built-in prompts.", f"The classes are: {', '.join(known)}."
-            )
+    for name in set(wanted) - set(known):
+        hint = f"The classes are: {', '.join(known)}."
+        raise OptionError(f"there is no class {name!r} of built-in prompts.", hint)
     return [prompt for prompt in prompts if prompt.kind in wanted]

@@ -50,18 +50,14 @@ class Settings:
                 sampling=replace(self.sampling, temperature=configuration.temperature),
             )
         if len(self.configurations) == len(set(self.temperatures)):
-            raise OptionError(
-                "there is nothing to compare the baseline with.",
-                "Name a `draft_model`; a `draft_length` of 0 compares the baseline with itself.",
+            hint = "Name a `draft_model`; a `draft_length` of 0 compares the baseline with itself."
+            raise OptionError("there is nothing to compare the baseline with.", hint)
+        unused = [name for name in self.drafts if self.drafter == ("model" if name == LOOKUP else "lookup")]
+        if unused:
+            message = (
+                f"`drafter` is {self.drafter!r}, so the draft model {unused[0].replace(LOOKUP, 'none')!r} is unused."
             )
-        if self.drafter == "model" and LOOKUP in self.drafts:
-            raise OptionError("`drafter` is 'model', but -md is 'none'.", "Leave out one of the two.")
-        models = [name for name in self.drafts if name != LOOKUP]
-        if self.drafter == "lookup" and models:
-            raise OptionError(
-                f"`drafter` is 'lookup', so the draft model {models[0]!r} would not be used.",
-                "Leave out one of the two; -md none looks drafts up without a draft model.",
-            )
+            raise OptionError(message, "Leave out one of the two; `draft_model` 'none' only looks drafts up.")
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:

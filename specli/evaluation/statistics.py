@@ -27,13 +27,8 @@ class TestResult:
 def g_test(counts: Mapping[Cell, int], probabilities: Mapping[Cell, float], min_expected: float = 5.0) -> TestResult:
     """Compare counts with exact probabilities by the likelihood ratio, 2 * sum(count * log(count / expected)).
 
-    Args:
-        counts: how often each cell was seen.
-        probabilities: of each cell; they add up to 1.
-        min_expected: cells with a smaller expected count are pooled into one.
-
-    Returns:
-        The result; the p-value is 0 when an impossible cell was seen.
+    The probabilities add up to 1. Cells with an expected count below `min_expected` are pooled into one. The p-value is
+    0 when an impossible cell was seen.
     """
     total = sum(counts.values())
     if any(probabilities.get(cell, 0.0) == 0.0 for cell, count in counts.items() if count):
@@ -84,12 +79,7 @@ def histogram(values: np.ndarray, bins: int = 20) -> np.ndarray:
 
 
 def mean_test(values: np.ndarray, variances: np.ndarray | float = 1 / 12) -> TestResult:
-    """Test whether values have mean 0.5, given the variance of each; the statistic is z.
-
-    Args:
-        values: [n].
-        variances: [n], or one for all; by default that of uniform values.
-    """
+    """Test whether values [n] have mean 0.5, given variances [n], or one for all; the statistic is z."""
     spread = math.sqrt(float(np.broadcast_to(variances, values.shape).sum()))
     z = float((values - 0.5).sum()) / spread if spread > 0 else 0.0
     return TestResult(z, 1, math.erfc(abs(z) / math.sqrt(2)))

@@ -34,15 +34,11 @@ class Interval:
     low: float | None
     high: float | None
 
-    @property
-    def gain(self) -> bool:
-        """Whether all of it is above 1."""
-        return self.low is not None and self.low > 1
-
-    @property
-    def loss(self) -> bool:
-        """Whether all of it is below 1."""
-        return self.high is not None and self.high < 1
+    def outcome(self) -> str:
+        """Say what the interval of a speedup means."""
+        if self.low is None or self.high is None:
+            return "there are too few measurements to tell"
+        return "it is faster" if self.low > 1 else "it is slower" if self.high < 1 else "it makes no clear difference"
 
 
 def bootstrap_median(values: Sequence[float]) -> Interval:
@@ -207,21 +203,12 @@ def verdict(configurations: Sequence[Configuration], figures: Sequence[Figures])
 
 
 def _outcome(name: str, overall: Figures, kinds: Sequence[Figures]) -> str:
-    known = [one for one in kinds if one.speedup.low is not None]
-    outcomes = {
-        "it is faster": [one for one in known if one.speedup.gain],
-        "it makes no clear difference": [one for one in known if not one.speedup.gain and not one.speedup.loss],
-        "it is slower": [one for one in known if one.speedup.loss],
-        "there are too few measurements to tell": [one for one in kinds if one not in known],
-    }
+    outcomes: dict[str, list[str]] = {}
+    for one in sorted(kinds, key=lambda one: -one.speedup.estimate):
+        outcomes.setdefault(one.speedup.outcome(), []).append(f"{one.kind} ({one.speedup.estimate:.2f}x)")
     parts = [f"the best of these configurations, {name}, is {overall.speedup.estimate:.2f}x as fast as the baseline"]
-    parts += [f"{outcome} for {_listed(found)}" for outcome, found in outcomes.items() if found]
+    parts += [f"{outcome} for {', '.join(found)}" for outcome, found in outcomes.items()]
     return "; ".join(parts) + "."
-
-
-def _listed(figures: Sequence[Figures]) -> str:
-    ordered = sorted(figures, key=lambda one: -one.speedup.estimate)
-    return ", ".join(f"{one.kind} ({one.speedup.estimate:.2f}x)" for one in ordered)
 
 
 def _reason(figures: Figures) -> str:

@@ -96,10 +96,8 @@ def _damaged(path: Path, why: str) -> ModelFileError:
 
 def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
     if data[:4] != b"GGUF":
-        raise ModelFileError(
-            f"{path} is not a GGUF file: it starts with {data[:4]!r} instead of b'GGUF'.",
-            "specli runs GGUF models; convert others with llama.cpp's convert_hf_to_gguf.py.",
-        )
+        message = f"{path} is not a GGUF file: it starts with {data[:4]!r} instead of b'GGUF'."
+        raise ModelFileError(message, "specli runs GGUF models; convert others with llama.cpp's convert_hf_to_gguf.py.")
     reader = _Reader(data, 4)
     version = reader.scalar("I")
     if version not in (2, 3):

@@ -50,10 +50,8 @@ def _require_memory(models: Sequence[tuple[GgufFile, int]]) -> None:
     needed = [(file.path.name, _needed_bytes(file, context)) for file, context in models]
     if sum(size for _, size in needed) > available:
         parts = " + ".join(f"{size / 1e9:.2f} GB for {name}" for name, size in needed)
-        raise ModelLoadError(
-            f"{parts} do not fit in the {available / 1e9:.2f} GB of memory that are free.",
-            "A smaller model or `context` needs less; `draft_model` 'none' goes without the second model.",
-        )
+        hint = "A smaller model or `context` needs less; `draft_model` 'none' goes without the second model."
+        raise ModelLoadError(f"{parts} do not fit in the {available / 1e9:.2f} GB of memory that are free.", hint)
 
 
 def _needed_bytes(file: GgufFile, context: int) -> int:

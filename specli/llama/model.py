@@ -152,10 +152,8 @@ class LlamaModel:
         if not self._model:
             if self._interrupted():
                 raise Interrupted
-            raise ModelLoadError(
-                f"llama.cpp cannot load {self.path}: {last_complaint() or 'no reason given'}.",
-                f"{_LOG_HINT[:-1]}; the model may need a newer llama-cpp-python.",
-            )
+            message = f"llama.cpp cannot load {self.path}: {last_complaint() or 'no reason given'}."
+            raise ModelLoadError(message, f"{_LOG_HINT[:-1]}; the model may need a newer llama-cpp-python.")
         if why := self._why_unsupported():
             raise ModelUnsupportedError(f"{self.path.name} ({self.file.architecture}) {why}.", "Choose another model.")
         self.vocabulary = Vocabulary(self._model)
@@ -258,10 +256,8 @@ class LlamaModel:
         if count and (min(tokens) < 0 or max(tokens) >= self.n_vocab):
             raise DecodeError(f"token ids must be 0 to {self.n_vocab - 1}; got {min(tokens)} to {max(tokens)}.")
         if self.n_past + count > self.n_context:
-            raise DecodeError(
-                f"{self.n_past} tokens in the cache and {count} more do not fit in a context of {self.n_context}.",
-                "A larger `context` holds more.",
-            )
+            message = f"{self.n_past} tokens in the cache and {count} more do not fit in a context of {self.n_context}."
+            raise DecodeError(message, "A larger `context` holds more.")
         before, start = self.n_past, 0
         while start < count:
             # All rows must come from the last pass.

@@ -60,7 +60,5 @@ def require_pair(target: LlamaModel, draft: LlamaModel) -> None:
     """
     report = check_pair(target.vocabulary, draft.vocabulary)
     if not report.compatible:
-        raise PairError(
-            f"{draft.path.name} cannot draft for {target.path.name}: {report.problems[0]}.",
-            "A draft model must come from the same family as its target; `draft_model` 'none' goes without one.",
-        )
+        hint = "A draft model must come from the same family as its target; `draft_model` 'none' goes without one."
+        raise PairError(f"{draft.path.name} cannot draft for {target.path.name}: {report.problems[0]}.", hint)

@@ -84,10 +84,8 @@ def _write(
                 raise Interrupted
     if process.returncode != 0:
         said = [line.decode(errors="replace").strip() for line in log if line.strip()] or ["no reason given"]
-        raise QuantizeError(
-            f"llama.cpp could not write {source.name} as {kind}: {said[-1]}.",
-            "Is there enough space on the disk? The file takes about as much as its type of weights.",
-        )
+        hint = "Is there enough space on the disk? The file takes about as much as its type of weights."
+        raise QuantizeError(f"llama.cpp could not write {source.name} as {kind}: {said[-1]}.", hint)
 
 
 if __name__ == "__main__":

@@ -133,10 +133,8 @@ def render_template(vocabulary: Vocabulary, messages: Sequence[Message]) -> str:
         turns = [{"role": message.role, "content": message.content} for message in messages]
         return str(formatter(messages=turns).prompt)
     except Exception as error:  # a template can fail in any way its author thought of
-        raise PromptError(
-            f"the model's chat template refuses this conversation: {error}.",
-            "Some templates know no system prompt; `raw` goes without the template.",
-        ) from error
+        message = f"the model's chat template refuses this conversation: {error}."
+        raise PromptError(message, "Some templates know no system prompt; `raw` goes without the template.") from error
 
 
 def _has_control(vocabulary: Vocabulary, text: str) -> bool:

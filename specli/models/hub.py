@@ -91,10 +91,8 @@ def choose_file(quant: str, names: Iterable[str]) -> str:
             return best
     for name in models:
         if _parts(name) and _fit(quant, name):
-            raise DownloadError(
-                f"{name} is cut into {_parts(name)} parts, which specli does not join",
-                "Choose another quantization, or join the parts with 'llama-gguf-split --merge' and name the file.",
-            )
+            hint = "Choose another quantization, or join the parts with 'llama-gguf-split --merge' and name the file."
+            raise DownloadError(f"{name} is cut into {_parts(name)} parts, which specli does not join", hint)
     raise DownloadError(f"has no file for {quant!r}; it has {', '.join(models[:5])}", "Ask for one that is there.")
 
 

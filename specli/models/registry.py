@@ -85,10 +85,8 @@ class Registry:
             return self.models[name]
         close = difflib.get_close_matches(name.lower(), self.models, n=3, cutoff=0.5)
         meant = f"Did you mean {' or '.join(close)}? " if close else ""
-        raise ModelNotFoundError(
-            f"there is no model named {name!r}, and no such file.",
-            f"{meant}'specli list' shows the names; a path to a .gguf file or user/repository[:quant] works too.",
-        )
+        hint = f"{meant}'specli list' shows the names; a path to a .gguf file or user/repository[:quant] works too."
+        raise ModelNotFoundError(f"there is no model named {name!r}, and no such file.", hint)
 
     def find(self, argument: str) -> ModelEntry:
         """Return the model that a command-line argument means: a name, a file, or `user/repository[:quant]`.

@@ -33,11 +33,6 @@ class Session:
         self.path = path
         self._start = dict(start)
 
-    @property
-    def name(self) -> str:
-        """What --resume and /load call it."""
-        return self.path.stem
-
     def add(self, event: Mapping[str, Any]) -> None:
         """Append an event; it is on disk when this returns.
 

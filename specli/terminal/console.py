@@ -169,12 +169,8 @@ class FetchReport(Report):
     """Shows a fetch: a bar with speed and size on a terminal, single lines elsewhere."""
 
     def __init__(self) -> None:
-        self._bar = _progress(
-            progress.BarColumn(),
-            progress.DownloadColumn(),
-            progress.TransferSpeedColumn(),
-            progress.TimeRemainingColumn(),
-        )
+        columns = progress.DownloadColumn(), progress.TransferSpeedColumn(), progress.TimeRemainingColumn()
+        self._bar = _progress(progress.BarColumn(), *columns)
         self._tasks: dict[str, progress.TaskID] = {}
 
     def __enter__(self) -> FetchReport:
@@ -211,9 +207,8 @@ def counting(activity: str) -> Iterator[Callable[..., None]]:
 
     Call what it yields with (done, total), and with what is being done if that changes.
     """
-    with _progress(
-        progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn(), transient=True
-    ) as bars:
+    columns = progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
+    with _progress(*columns, transient=True) as bars:
         task = bars.add_task(activity, total=None)
 
         def update(done: int, total: int, doing: str = activity) -> None:

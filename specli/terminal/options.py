@@ -39,10 +39,8 @@ def _bias(text: str) -> tuple[int, float]:
             raise ValueError
         return int(token), number
     except ValueError:
-        raise OptionError(
-            f"`logit_bias` is {text!r}, but must be a token id, '=', and a number or 'false'.",
-            "For instance 1234=-2.5; 'specli complete --json' shows token ids.",
-        ) from None
+        message = f"`logit_bias` is {text!r}, but must be a token id, '=', and a number or 'false'."
+        raise OptionError(message, "For instance 1234=-2.5; 'specli complete --json' shows token ids.") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,8 +75,8 @@ def test_classes_take_turns():
         ({"verifications": ("blok",)}, "`verification` is 'blok'"),
         ({"temperatures": (-1.0,)}, "`temperature` is -1"),
         ({"drafter": "none"}, "`drafter` is 'none'"),
-        ({"drafter": "model", "drafts": ("lookup",)}, "`drafter` is 'model'"),
-        ({"drafter": "lookup"}, "the draft model 'small' would not be used"),
+        ({"drafter": "model", "drafts": ("lookup",)}, "`drafter` is 'model', so the draft model 'none' is unused"),
+        ({"drafter": "lookup"}, "the draft model 'small' is unused"),
     ],
 )
 def test_settings_that_cannot_be(changes, message):

@@ -50,9 +50,9 @@ def test_the_list_and_finding_by_name(home):
     os.utime(first.path, (1, 1))
     (sessions_directory() / "broken.jsonl").write_text("no session\n")
     found = list_sessions()
-    assert [one.name for one in found] == ["later", first.name]
+    assert [one.name for one in found] == ["later", first.path.stem]
     assert (found[1].first_words, found[1].model, len(found[0].first_words)) == ("hello world", "tiny", 60)
-    assert session_path(first.name) == first.path
+    assert session_path(first.path.stem) == first.path
     assert session_path(str(first.path)) == first.path
     with pytest.raises(SessionError, match="no session 'nobody'"):
         session_path("nobody")

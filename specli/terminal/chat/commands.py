@@ -69,9 +69,8 @@ def with_option(reply: ReplyOptions, name: str, value: str) -> ReplyOptions:
     known = settable()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)
-        raise OptionError(
-            f"/set knows no option {name!r}.", f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
-        )
+        hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(known)}."
+        raise OptionError(f"/set knows no option {name!r}.", hint)
     return with_setting(reply, known[name], value)
 
 

@@ -33,9 +33,7 @@ class LineReader(Protocol):
 def make_reader(commands: Sequence[str], history: Path | None) -> LineReader:
     """Return the editor, or a reader of plain lines unless input and output are a terminal that can do more.
 
-    Args:
-        commands: names to complete, slash included.
-        history: the file of what was typed earlier, created with its folder for its owner only; None keeps nothing.
+    The commands are completed. The file of what was typed earlier is for its owner only; None keeps nothing.
     """
     terminal = os.environ.get("TERM", "" if os.name == "nt" else "dumb")  # Windows sets no such variable
     if sys.stdin.isatty() and sys.stdout.isatty() and terminal != "dumb":

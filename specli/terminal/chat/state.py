@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specli.engine.conversation import Conversation, Event
@@ -29,35 +29,24 @@ _WARN_SHARE = 0.8  # of the context
 _LEAST_REPLY = 256  # tokens that must be free for a reply
 
 
+@dataclass
 class Chat:
     """A conversation with a loaded pair: what is said and answered, shown and kept."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        reply_options: ReplyOptions,
-        interrupts: Interrupts,
-        *,
-        target_name: str,
-        draft_name: str | None,
-        load: LoadOptions,
-        session: Session | None,
-        on_full: OnFull,
-        show_draft: bool = False,
-        markdown: bool = False,
-    ) -> None:
-        self.engine = engine
-        self.options = reply_options
-        self.conversation = Conversation()
-        self.session = session
-        self.target_name, self.draft_name = target_name, draft_name
-        self.attached: list[str] = []  # files to put before the next message
-        self.show_stats = True
-        self._interrupts = interrupts
-        self._load = load
-        self._on_full = on_full
-        self._show_draft, self._markdown = show_draft, markdown
-        self._replies = 0
+    engine: Engine
+    options: ReplyOptions
+    interrupts: Interrupts
+    target_name: str
+    draft_name: str | None
+    load: LoadOptions
+    session: Session | None
+    on_full: OnFull
+    show_draft: bool = False
+    markdown: bool = False
+    conversation: Conversation = field(default_factory=Conversation)
+    attached: list[str] = field(default_factory=list)  # files to put before the next message
+    show_stats: bool = True
+    replies: int = 0
 
     def happen(self, event: Event) -> None:
         """Let an event happen, and keep it on disk."""
@@ -79,7 +68,7 @@ class Chat:
         if tokens is None:
             return
         reply = self._generate(tokens)
-        self._replies += 1
+        self.replies += 1
         if reply.finish_reason == "interrupt" and not reply.tokens:
             console.note("Stopped before the first token. /regen answers your message.")
             return
@@ -104,12 +93,12 @@ class Chat:
                 console.note(f"{used} of {size} tokens of the context are used; when it is full, the oldest must go.")
 
     def _generate(self, tokens: list[int]) -> Reply:
-        seed = None if self.options.seed is None else self.options.seed + self._replies
-        with self._interrupts, quiet_keys():
-            events = self.engine.reply(tokens, replace(self.options, seed=seed), interrupted=self._interrupts)
-            if self._markdown and console.output.is_terminal:
+        seed = None if self.options.seed is None else self.options.seed + self.replies
+        with self.interrupts, quiet_keys():
+            events = self.engine.reply(tokens, replace(self.options, seed=seed), interrupted=self.interrupts)
+            if self.markdown and console.output.is_terminal:
                 return stream_reply(events, MarkdownReply())
-            return stream_reply(events, PlainReply(show_draft=self._show_draft, dim_thoughts=True))
+            return stream_reply(events, PlainReply(show_draft=self.show_draft, dim_thoughts=True))
 
     def prompt(self, messages: Sequence[Message], known: Sequence[int]) -> list[int]:
         """Return the tokens of messages, keeping known ones."""
@@ -153,8 +142,8 @@ class Chat:
     def _choose(self, oldest: list[Message]) -> str:
         if not oldest:
             return OnFull.STOP
-        if self._on_full != OnFull.ASK or not sys.stdin.isatty():
-            return OnFull.DROP if self._on_full == OnFull.DROP else OnFull.STOP
+        if self.on_full != OnFull.ASK or not sys.stdin.isatty():
+            return OnFull.DROP if self.on_full == OnFull.DROP else OnFull.STOP
         answers = {"d": OnFull.DROP.value, "c": "clear", "s": OnFull.STOP.value}
         while True:
             try:
@@ -172,11 +161,11 @@ class Chat:
         system = [Message("system", self.conversation.system)] if self.conversation.system else []
         count = len(self.prompt([*system, *messages], []))
         if count + self._reserve() > self.engine.target.n_context:
-            raise ContextFullError(
-                f"the message has {count} tokens, and {self._reserve()} for a reply do not fit in a context of "
-                f"{self.engine.target.n_context}.",
-                f"A larger context holds more: -c {2 * count}.",
+            size = self.engine.target.n_context
+            message = (
+                f"the message has {count} tokens, and {self._reserve()} for a reply do not fit in a context of {size}."
             )
+            raise ContextFullError(message, f"A larger context holds more: -c {2 * count}.")
 
     def resume(self, path: Path) -> None:
         """Go on with a session from disk.
@@ -189,7 +178,7 @@ class Chat:
         for event in events:
             conversation.apply(event, self.prompt)
         self.conversation = conversation
-        self._replies = sum(event["type"] == "assistant" for event in events)
+        self.replies = sum(event["type"] == "assistant" for event in events)
         self.session = Session(path, {})
         if damaged:
             console.warn(f"{damaged} damaged lines of {path.name} were skipped.", "The rest is complete.")
@@ -207,8 +196,8 @@ class Chat:
         if name != "none":
             entry = load_registry().find(name)
             path, draft_name = model_path(entry), entry.name
-            with self._interrupts, console.waiting(f"Loading {path.name}"):
-                draft = load_models([(path, self._load.for_draft())], interrupted=self._interrupts)[0]
+            with self.interrupts, console.waiting(f"Loading {path.name}"):
+                draft = load_models([(path, self.load.for_draft())], interrupted=self.interrupts)[0]
         before = self.engine.draft
         try:
             self.engine.use_draft(draft)

@@ -92,10 +92,8 @@ def audit(
     warn_about_gpu(load)
     pair = choose_pair_for(models, reply)
     if pair.draft_unknown:
-        raise OptionError(
-            f"there is no draft model for {pair.target_name} to audit.",
-            "-md MODEL names one; '--drafter lookup' needs none.",
-        )
+        message = f"there is no draft model for {pair.target_name} to audit."
+        raise OptionError(message, "-md MODEL names one; '--drafter lookup' needs none.")
 
     findings = Findings()
     with Interrupts() as interrupted:
@@ -129,10 +127,8 @@ def audit(
     if findings.found:
         raise typer.Exit(CHECK_FAILED)
     if control:
-        raise SpecliError(
-            "the negative control did not fail, so this audit is too weak to tell anything.",
-            "More --samples make it stronger; a draft that nearly always agrees with the target hides any rule.",
-        )
+        hint = "More --samples make it stronger; a draft that nearly always agrees with the target hides any rule."
+        raise SpecliError("the negative control did not fail, so this audit is too weak to tell anything.", hint)
 
 
 def _tests(wanted: list[Test] | None, reply: ReplyOptions, *, control: bool) -> set[Test]:
@@ -158,7 +154,5 @@ def _check(reply: ReplyOptions, tests: set[Test], *, control: bool) -> None:
         message = "--control is about probabilities, but --test has 'identity'."
         raise OptionError(message, "Choose distribution or joint.")
     if reply.sampling.temperature == 0 and tests != {Test.IDENTITY}:
-        raise OptionError(
-            "--temp is 0, so nothing is left to chance and there is no distribution to test.",
-            "Choose a higher temperature, or '--test identity'.",
-        )
+        message = "--temp is 0, so nothing is left to chance and there is no distribution to test."
+        raise OptionError(message, "Choose a higher temperature, or '--test identity'.")

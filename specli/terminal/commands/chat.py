@@ -79,18 +79,11 @@ def chat(
         with interrupts:
             calibrate(engine, reply)
         start: dict[str, Any] = {"model": pair.target_name, "draft_model": pair.draft_name}
+        session = None if no_session else sessions.new_session(start)
         session_chat = Chat(
-            engine,
-            reply,
-            interrupts,
-            target_name=pair.target_name,
-            draft_name=pair.draft_name,
-            load=load,
-            session=None if no_session else sessions.new_session(start),
-            on_full=on_full,
-            show_draft=looks.show_draft,
-            markdown=looks.markdown,
-        )
+            engine, reply, interrupts, pair.target_name, pair.draft_name, load, session, on_full,
+            show_draft=looks.show_draft, markdown=looks.markdown,
+        )  # fmt: skip
         if resumed is not None:
             session_chat.resume(resumed)
         if system is not None:

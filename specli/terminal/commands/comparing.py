@@ -95,15 +95,11 @@ def resumed(file: Path) -> Task:
     return Task(header.settings, file, header, done)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    engine: Engine
-    drafts: dict[str, LlamaModel]
-    facts: tuple[ModelFacts, ...]  # the target first
-
-
 @contextmanager
-def _loaded(settings: Settings, interrupted: Callable[[], bool]) -> Iterator[_Loaded]:
+def _loaded(
+    settings: Settings, interrupted: Callable[[], bool]
+) -> Iterator[tuple[Engine, dict[str, LlamaModel], tuple[ModelFacts, ...]]]:
+    """Load the target as an engine, and its draft models by name; all of them are described, the target first."""
     names = [name for name in settings.drafts if name != LOOKUP]
     pairs = [choose_pair(settings.target, name) for name in names]
     chosen = [(choose_pair(settings.target, "none").target, settings.target_load)]
@@ -114,7 +110,7 @@ def _loaded(settings: Settings, interrupted: Callable[[], bool]) -> Iterator[_Lo
         )
     try:
         facts = tuple(model_facts(name, one) for name, one in zip((settings.target, *names), models, strict=True))
-        yield _Loaded(Engine(models[0]), dict(zip(names, models[1:], strict=True)), facts)
+        yield Engine(models[0]), dict(zip(names, models[1:], strict=True)), facts
     finally:
         for one in models:
             one.close()
@@ -129,14 +125,22 @@ def run(task: Task, requirements: Requirements, plot: Path | None, *, as_json: b
         SpecliError: models or file cannot be used.
     """
     settings, file = task.settings, task.file
-    with Interrupts() as interrupted, _loaded(settings, interrupted) as loaded:
-        comparison = Comparison(settings, this_machine(), loaded.facts, task.done)
-        if task.header is not None and task.header.models != loaded.facts:
+    with Interrupts() as interrupted, _loaded(settings, interrupted) as (engine, drafts, facts):
+        comparison = Comparison(settings, this_machine(), facts, task.done)
+        if task.header is not None and task.header.models != facts:
             message = f"the models are not those that {file} was measured with."
             raise JournalError(message, "Start a new comparison with -o.")
         new = {"settings": asdict(settings), **facts_json(comparison)}
         journal = None if file is None else Journal(file) if task.header is not None else Journal.create(file, new)
-        _measure(comparison, loaded, journal, interrupted)
+        seconds = 60 * settings.time_limit if settings.time_limit else None
+        with console.counting("Measuring") as progress:
+            for measurement in measure(
+                engine, drafts, settings.plan, settings.reply, tuple(task.done),
+                seconds=seconds, progress=progress, interrupted=interrupted,
+            ):  # fmt: skip
+                comparison.measurements.append(measurement)
+                if journal is not None:
+                    journal.add(measurement)
     show(comparison, as_json=as_json, interrupted=interrupted())
     if plot is not None and comparison.figures:
         plots.save_comparison(settings.configurations, comparison.figures, plot)
@@ -146,33 +150,13 @@ def run(task: Task, requirements: Requirements, plot: Path | None, *, as_json: b
     _require(comparison, requirements.require_speedup, identical=requirements.require_identical)
 
 
-def _measure(comparison: Comparison, loaded: _Loaded, journal: Journal | None, interrupted: Callable[[], bool]) -> None:
-    settings = comparison.settings
-    with console.counting("Measuring") as progress:
-        for measurement in measure(
-            loaded.engine,
-            loaded.drafts,
-            settings.plan,
-            settings.reply,
-            tuple(comparison.measurements),
-            seconds=60 * settings.time_limit if settings.time_limit else None,
-            progress=progress,
-            interrupted=interrupted,
-        ):
-            comparison.measurements.append(measurement)
-            if journal is not None:
-                journal.add(measurement)
-
-
 def _require(comparison: Comparison, speedup: float | None, *, identical: bool) -> None:
     configurations = comparison.settings.configurations
     overall = [one for one in comparison.figures if one.kind == OVERALL]
     different = {difference.prompt for one in overall for difference in one.differences}
     if identical and different:
-        raise CheckFailedError(
-            f"the text differs from the baseline's for {len(different)} prompts: {', '.join(sorted(different))}.",
-            "'--exact' makes texts identical on a CPU.",
-        )
+        message = f"the text differs from the baseline's for {len(different)} prompts: {', '.join(sorted(different))}."
+        raise CheckFailedError(message, "'--exact' makes texts identical on a CPU.")
     if speedup is None:
         return
     for temperature in comparison.settings.temperatures:
@@ -183,23 +167,21 @@ def _require(comparison: Comparison, speedup: float | None, *, identical: bool) 
         )
         if best is None or best.speedup.estimate < speedup:
             reached = f"{best.speedup.estimate:.2f}" if best else "not measured"
-            raise CheckFailedError(
-                f"the speedup at temperature {temperature:g} is {reached}, but --require-speedup is {speedup:g}.",
-                "The lines above say what limits it.",
-            )
+            message = f"the speedup at temperature {temperature:g} is {reached}, but --require-speedup is {speedup:g}."
+            raise CheckFailedError(message, "The lines above say what limits it.")
 
 
 def show_curves(task: Task, *, as_json: bool) -> None:
     """Measure and show what passes cost."""
     settings = task.settings
     curves: dict[str, PassCosts] = {}
-    with Interrupts() as interrupted, _loaded(settings, interrupted) as loaded:
-        text = [token for prompt in settings.prompts[:4] for token in loaded.engine.conversation(prompt.messages)]
+    with Interrupts() as interrupted, _loaded(settings, interrupted) as (engine, drafts, facts):
+        text = [token for prompt in settings.prompts[:4] for token in engine.conversation(prompt.messages)]
         text = (text * (_CURVE_CONTEXT // len(text) + 1))[:_CURVE_CONTEXT]
-        candidates: dict[str, LlamaModel | None] = {**loaded.drafts} or {"none": None}
+        candidates: dict[str, LlamaModel | None] = {**drafts} or {"none": None}
         for name, draft in candidates.items():
             with console.counting(f"Passes of {settings.target} and {name}") as progress:
-                found = measure_costs(loaded.engine.target, draft, text, progress=progress, interrupted=interrupted)
+                found = measure_costs(engine.target, draft, text, progress=progress, interrupted=interrupted)
             if found is None:
                 raise Interrupted
             curves[name] = found
@@ -207,6 +189,6 @@ def show_curves(task: Task, *, as_json: bool) -> None:
         content = {name: asdict(found) | {"break_even": break_evens(found)} for name, found in curves.items()}
         console.print_json({"kind": "curves", "version": VERSION, "curves": content})
         return
-    print_header(loaded.facts, this_machine(), replace(settings, prompts=()))
+    print_header(facts, this_machine(), replace(settings, prompts=()))
     for name, found in curves.items():
         print_curve(name, found)

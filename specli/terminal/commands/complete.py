@@ -106,9 +106,8 @@ def read_prompt(argument: str | None, file: Path | None) -> str:
         try:
             parts.append(_text(file.read_bytes(), str(file)))
         except OSError as error:
-            raise PromptError(
-                f"cannot read the prompt file {file}: {error.strerror}.", "Check the path and its permissions."
-            ) from None
+            hint = "Check the path and its permissions."
+            raise PromptError(f"cannot read the prompt file {file}: {error.strerror}.", hint) from None
     if argument is not None:
         parts.append(argument)
     text = " ".join(part for part in parts if part)
@@ -121,10 +120,8 @@ def _text(data: bytes, where: str) -> str:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise PromptError(
-            f"{where} is not UTF-8 text: byte {error.object[error.start]:#04x} at offset {error.start}.",
-            "Convert it first, for instance with iconv.",
-        ) from None
+        message = f"{where} is not UTF-8 text: byte {error.object[error.start]:#04x} at offset {error.start}."
+        raise PromptError(message, "Convert it first, for instance with iconv.") from None
     return text.removesuffix("\n").removesuffix("\r")
 
 
@@ -144,10 +141,8 @@ def _explain_ending(reply: Reply, context: int) -> None:
         console.note("Interrupted.")
         raise typer.Exit(Interrupted.exit_code)
     if reply.finish_reason == "context":
-        console.warn(
-            f"the reply ended because the context of {context} tokens is full.",
-            f"A larger `context` holds more, for instance {2 * context}.",
-        )
+        hint = f"A larger `context` holds more, for instance {2 * context}."
+        console.warn(f"the reply ended because the context of {context} tokens is full.", hint)
 
 
 def reply_json(reply: Reply, target: str, draft: str | None) -> dict[str, Any]:

@@ -35,9 +35,8 @@ def choose_pair_for(models: ModelOptions, reply: ReplyOptions) -> Pair:
     needless = reply.draft_length == 0 or reply.drafter == "lookup"
     pair = choose_pair(models.model, NO_DRAFT if needless else models.draft_model)
     if reply.drafter == "model" and reply.draft_length != 0 and pair.draft is None:
-        raise OptionError(
-            f"`drafter` is 'model', but there is no draft model for {pair.target_name}.", "-md MODEL names one."
-        )
+        message = f"`drafter` is 'model', but there is no draft model for {pair.target_name}."
+        raise OptionError(message, "-md MODEL names one.")
     return pair
 
 
@@ -81,16 +80,9 @@ def list_models(output: OutputOptions = OutputOptions()) -> None:
 
 
 def _entry_json(entry: ModelEntry, registry: Registry, path: Path | None) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "description": entry.description,
-        "license": entry.license,
-        "bytes": entry.bytes,
-        "sha256": entry.sha256,
-        "draft_model": entry.draft,
-        "default": entry.name == registry.default_target,
-        "path": str(path) if path else None,
-    }
+    facts = {name: getattr(entry, name) for name in ("name", "description", "license", "bytes", "sha256")}
+    more = {"draft_model": entry.draft, "default": entry.name == registry.default_target}
+    return facts | more | {"path": str(path) if path else None}
 
 
 @command()
@@ -159,8 +151,6 @@ def check(
             raise typer.Exit(PairError.exit_code)
         return
     if not report.compatible:
-        raise PairError(
-            f"{entries[1].name} cannot draft for {entries[0].name}: " + "; ".join(report.problems) + ".",
-            "A draft model must come from the same family as its target.",
-        )
+        message = f"{entries[1].name} cannot draft for {entries[0].name}: {'; '.join(report.problems)}."
+        raise PairError(message, "A draft model must come from the same family as its target.")
     console.print_line(f"{entries[1].name} can draft for {entries[0].name}: {report.shared_tokens} tokens in common.")
