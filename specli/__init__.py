@@ -8,12 +8,10 @@ docs/python.md shows the rest.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from specli.errors import SpecliError as SpecliError
-
+TYPE_CHECKING = False  # the module `typing` would take most of the time that importing this one takes
 if TYPE_CHECKING:
+    from typing import Any
+
     from specli.decoding.loop import PromptProgress as PromptProgress
     from specli.decoding.metrics import Metrics as Metrics
     from specli.decoding.options import SamplingOptions as SamplingOptions
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from specli.engine.reply import Piece as Piece
     from specli.engine.reply import Reply as Reply
     from specli.engine.reply import ReplyStream as ReplyStream
+    from specli.errors import SpecliError as SpecliError
     from specli.llama.options import LoadOptions as LoadOptions
     from specli.llama.text import Message as Message
 
@@ -44,15 +43,18 @@ _HOMES = {
     "ReplyOptions": "engine.options",
     "ReplyStream": "engine.reply",
     "SamplingOptions": "decoding.options",
+    "SpecliError": "errors",
     "generate": "engine.loading",
     "load": "engine.loading",
     "verify": "decoding.verification",
 }
-__all__ = [*_HOMES, "SpecliError"]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name from its home."""
     if name in _HOMES:
+        from importlib import import_module
+
         return getattr(import_module(f"specli.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'specli' has no attribute {name!r}")

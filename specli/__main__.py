@@ -1,6 +1,6 @@
 """`python -m specli`."""
 
-from specli.terminal.app import main
+from specli.terminal.supervisor import main
 
 if __name__ == "__main__":
     main()

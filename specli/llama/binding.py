@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
+from collections.abc import Callable
 from importlib import metadata
 
 # Without this an abort inside llama.cpp starts a debugger on the user's terminal.
@@ -12,10 +12,10 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 from llama_cpp import llama_cpp
 
-__all__ = ["last_complaint", "llama_cpp", "set_verbose", "version"]
+__all__ = ["last_complaint", "llama_cpp", "show_log", "version"]
 
 _ERROR = 4  # ggml's level
-_verbose = False
+_show_log: Callable[[str], object] | None = None
 _complaints: list[str] = []
 
 
@@ -25,8 +25,8 @@ def _on_log(level: int, text: bytes, _user_data: object) -> None:
     if level == _ERROR and message.strip():
         _complaints.append(message.strip())
         del _complaints[:-8]
-    if _verbose:
-        sys.stderr.write(message)
+    if _show_log is not None:
+        _show_log(message)
 
 
 # The package installs a callback of its own on import, which hides errors and prints warnings.
@@ -34,10 +34,10 @@ llama_cpp.llama_log_set(_on_log, ctypes.c_void_p(0))
 llama_cpp.llama_backend_init()
 
 
-def set_verbose(verbose: bool) -> None:
-    """Let llama.cpp's log through to standard error, or keep it silent."""
-    global _verbose
-    _verbose = verbose
+def show_log(show: Callable[[str], object]) -> None:
+    """Have a function called with each piece of llama.cpp's log, which is not shown otherwise."""
+    global _show_log
+    _show_log = show
 
 
 def last_complaint() -> str:

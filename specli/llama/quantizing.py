@@ -14,9 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from specli.errors import Interrupted, OptionError, QuantizeError
-from specli.llama.binding import llama_cpp, set_verbose
+from specli.llama.binding import llama_cpp, show_log
 from specli.llama.gguf import FILE_TYPES, read_gguf
 from specli.state.atomic import replacing
+from specli.state.unfinished import cleaning_up
 
 # Types that need no importance matrix: common name, in lower case -> llama.cpp's number.
 QUANTIZATIONS = {
@@ -72,7 +73,10 @@ def _write(
     source: Path, unfinished: Path, kind: str, progress: Callable[[int, int], None], interrupted: Callable[[], bool]
 ) -> None:
     command = [sys.executable, "-m", __name__, str(source), str(unfinished), str(QUANTIZATIONS[kind.lower()])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process,
+        cleaning_up(process.kill),
+    ):
         assert process.stdout is not None
         log: list[bytes] = []
         for line in process.stdout:
@@ -89,7 +93,7 @@ def _write(
 
 
 if __name__ == "__main__":
-    set_verbose(True)  # progress is read from the log
+    show_log(sys.stderr.write)  # progress is read from it
     parameters = llama_cpp.llama_model_quantize_default_params()
     parameters.allow_requantize = True
     parameters.ftype = int(sys.argv[3])

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from specli.state.unfinished import cleaning_up
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -20,11 +22,12 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     unfinished = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
     try:
-        unfinished.touch(exist_ok=False)
-        yield unfinished
-        with unfinished.open("r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        with cleaning_up(unfinished.unlink):
+            unfinished.touch(exist_ok=False)
+            yield unfinished
+            with unfinished.open("r+b") as file:
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from importlib import import_module
 from typing import Any
 
@@ -15,7 +16,7 @@ from typer.core import TyperCommand
 
 from specli import __version__
 from specli.errors import Interrupted, OptionError, SpecliError
-from specli.terminal import console
+from specli.terminal import console, streams
 
 # Name -> (module, function, first line of its help).
 COMMANDS = {
@@ -82,6 +83,8 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run specli with these arguments and return its exit code."""
     try:
+        if streams.output_is_closed:
+            raise SpecliError("standard output is closed, so there is nowhere to write to.", "Use >/dev/null instead.")
         result = app(arguments, standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -92,7 +95,7 @@ def run(arguments: list[str]) -> int:
     except SpecliError as error:
         return _failed(error)
     except KeyboardInterrupt:
-        return _failed(Interrupted("interrupted.", "What was fetched so far is kept."))
+        return _failed(Interrupted("interrupted."))
     except BrokenPipeError:
         # Nobody reads any more, for instance after '| head'. Keep Python from complaining when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -108,6 +111,13 @@ def run(arguments: list[str]) -> int:
         return request.exit_code
     except MemoryError:
         return _failed(SpecliError("there is not enough memory.", "A smaller model or `context` needs less."))
+    except Exception as error:  # a fault of our own: as short as all others
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__} in {os.path.basename(where.filename)}, line {where.lineno}: {error}"
+        return _failed(SpecliError(f"specli has a fault: {what}.", "Please report it; -vv shows the whole traceback."))
+    finally:
+        if streams.replaced():
+            console.warn(f"some characters do not exist in {sys.stdout.encoding}; '?' stands for them.", "Use UTF-8.")
 
 
 def _failed(error: SpecliError) -> int:

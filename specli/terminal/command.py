@@ -11,7 +11,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from specli.errors import SpecliError
 from specli.options import Option, check_value, declared, option_of
 from specli.terminal import console
 from specli.terminal.options import PANELS, SPELLINGS, OutputOptions, Spelling, flag, read_value
@@ -45,14 +44,14 @@ def command(*, without: Collection[str] = ()) -> Callable[[Callable[..., Any]], 
             output = next((one for one in built.values() if isinstance(one, OutputOptions)), OutputOptions())
             console.set_quiet(output.quiet)
             if output.verbose:
-                from specli.llama.binding import set_verbose
+                from specli.llama.binding import show_log
 
-                set_verbose(True)
+                show_log(console.write_log)
             try:
                 for name, declaration in own.items():
                     check_value(name, values[name], *declaration)
                 return function(**built, **values)
-            except SpecliError:
+            except Exception:
                 if output.verbose > 1:
                     traceback.print_exc()
                 raise

@@ -1,6 +1,8 @@
 """What is printed on a terminal, other than replies: lines, messages, tables and progress.
 
 What was asked for (text, tables, JSON) goes to standard output; progress, figures and warnings go to standard error.
+Text that comes from outside (models, files, hosts, people) is made visible before a terminal gets it, here and in
+`reply_view`: nothing else prints.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from rich.text import Text
 from specli.decoding.metrics import Metrics
 from specli.errors import SpecliError
 from specli.models.storage import Report
+from specli.terminal import streams
 from specli.terminal.options import spelled
+from specli.terminal.supervisor import doing
 
 if TYPE_CHECKING:
     from specli.engine.reply import Reply
@@ -45,7 +49,7 @@ def write(text: str) -> None:
 
 
 def visible(text: str) -> str:
-    """Make control characters visible, so that a model's text cannot command the terminal."""
+    """Make control characters visible, so that text from outside cannot command the terminal."""
     return "".join(_visible(character) for character in text) if not text.isprintable() else text
 
 
@@ -56,14 +60,21 @@ def _visible(character: str) -> str:
     return chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"<U+{code:04X}>"
 
 
+def write_log(text: str) -> None:
+    """Write a piece of llama.cpp's log."""
+    sys.stderr.write(visible(text))
+
+
 def print_json(content: Any) -> None:
-    """Print one JSON document."""
-    print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+    """Print one JSON document, with escapes for what a terminal would obey or standard output cannot take."""
+    text = json.dumps(content, indent=2, ensure_ascii=not streams.takes_everything(), allow_nan=False)
+    unsafe = {ord(one): json.dumps(one)[1:-1] for one in set(text) if one != "\n" and _visible(one) != one}
+    print(text.translate(unsafe))
 
 
 def print_line(text: str) -> None:
     """Print a line of a result."""
-    output.print(text, markup=False)
+    output.print(visible(text) if output.is_terminal else text, markup=False)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -85,7 +96,7 @@ def warn(message: str, hint: str | None = None) -> None:
 def note(message: str | Text) -> None:
     """Print something that may be good to know."""
     if not _quiet:
-        errors.print(Text(message, style="dim") if isinstance(message, str) else message)
+        errors.print(Text(visible(message), style="dim") if isinstance(message, str) else message)
 
 
 def _print_message(kind: str, style: str, message: str, hint: str | None) -> None:
@@ -116,7 +127,7 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     if not output.is_terminal:
         width = max(len(name) for name, _ in facts)
         for name, value in facts:
-            print(f"{name:<{width}}  {value}")
+            print(f"{name:<{width}}  {visible(value)}")
         return
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
@@ -188,14 +199,15 @@ class FetchReport(Report):
         """Move the bar of an activity."""
         if activity not in self._tasks:
             self._bar.start()
-            self._tasks[activity] = self._bar.add_task(activity, total=total, completed=done)
+            doing(activity)
+            self._tasks[activity] = self._bar.add_task(visible(activity), total=total, completed=done)
             if self._bar.disable:
                 note(f"{activity} ({bytes_text(total)})")
         self._bar.update(self._tasks[activity], completed=done, total=total)
 
 
 def _progress(*columns: progress.ProgressColumn, transient: bool = False) -> progress.Progress:
-    text = progress.TextColumn("{task.description}")
+    text = progress.TextColumn("{task.description}", markup=False)
     return progress.Progress(
         text, *columns, console=errors, transient=transient, disable=not errors.is_terminal or _quiet
     )
@@ -209,10 +221,11 @@ def counting(activity: str) -> Iterator[Callable[..., None]]:
     """
     columns = progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeRemainingColumn()
     with _progress(*columns, transient=True) as bars:
-        task = bars.add_task(activity, total=None)
+        task = bars.add_task(visible(activity), total=None)
 
-        def update(done: int, total: int, doing: str = activity) -> None:
-            bars.update(task, description=doing, completed=done, total=total)
+        def update(done: int, total: int, now: str = activity) -> None:
+            doing(now)
+            bars.update(task, description=visible(now), completed=done, total=total)
 
         yield update
 
@@ -221,5 +234,12 @@ def counting(activity: str) -> Iterator[Callable[..., None]]:
 def waiting(message: str) -> Iterator[Callable[[str], None]]:
     """Show on a terminal that something goes on; call what it yields with a new message. Nothing is left behind."""
     with _progress(progress.SpinnerColumn(), transient=True) as bars:
-        task = bars.add_task(message)
-        yield lambda text: bars.update(task, description=text)
+        task = bars.add_task(visible(message))
+
+        def update(text: str) -> None:
+            doing(text)
+            bars.update(task, description=visible(text))
+
+        update(message)
+        yield update
+        doing("")

@@ -1,4 +1,9 @@
-"""The keyboard while a model works: Ctrl-C asks it to end, other keys wait. The differences of systems are here."""
+"""Ctrl-C and other signals that end a program, and the keyboard while a model works.
+
+No exception is raised from a signal, except while a line is read: one could arrive in the middle of a call into
+llama.cpp and be lost there, in an import, or in what cleans up. Either a flag is set, which is checked at safe points,
+or the process ends at once, after helper processes and half-written files are cleaned up.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +11,71 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from specli.state.unfinished import clean_up
+
+_listeners: list[Interrupts] = []  # those that are entered; the last one is told
+_reading = False
+
+
+def install() -> None:
+    """Take over the signals that end a program, except those that whoever started it wants ignored."""
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _on_signal)
+
+
+def _on_signal(number: int, _frame: object) -> None:
+    if number == signal.SIGINT and _reading:
+        raise KeyboardInterrupt
+    if number == signal.SIGINT and _listeners and not _listeners[-1].pressed:
+        _listeners[-1].pressed = True
+        return
+    clean_up()
+    with suppress(Exception):  # a stream may be closed, or in the middle of a write
+        sys.stdout.flush()
+        if number == signal.SIGINT:
+            sys.stderr.write("\nInterrupted.\n")
+            sys.stderr.flush()
+    os._exit(128 + number)
 
 
 class Interrupts:
     """Says, while it is entered, whether Ctrl-C was pressed; call it to ask. It may be entered again and again.
 
-    The first Ctrl-C sets a flag, the second ends the program. An exception could arrive in the middle of a call into
-    llama.cpp and be lost there, or leave a cache half changed; a flag that is checked at safe points cannot.
+    The first Ctrl-C sets a flag, the second ends the program.
     """
 
     def __init__(self) -> None:
-        self._pressed = False
+        self.pressed = False
         self._before: Any = None
 
     def __call__(self) -> bool:
         """Whether Ctrl-C was pressed since it was entered."""
-        return self._pressed
+        return self.pressed
 
     def __enter__(self) -> Interrupts:
-        self._pressed = False
-        self._before = signal.signal(signal.SIGINT, self._on_signal)
+        self.pressed = False
+        _listeners.append(self)
+        self._before = signal.signal(signal.SIGINT, _on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
+        _listeners.remove(self)
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
-        if self._pressed:
-            sys.stdout.flush()
-            os._exit(130)
-        self._pressed = True
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Let Ctrl-C interrupt the reading of a line: it raises KeyboardInterrupt there."""
+    global _reading
+    _reading = True
+    try:
+        yield
+    finally:
+        _reading = False
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from rich.text import Text
 from specli.decoding.loop import PromptProgress
 from specli.engine.reply import Piece, Reply, ReplyEvent
 from specli.terminal import console
+from specli.terminal.supervisor import doing
 
 # Each kind differs by more than its color.
 ORIGIN_STYLES = {
@@ -34,6 +35,7 @@ def stream_reply(events: Generator[ReplyEvent], shown: PlainReply | MarkdownRepl
             while isinstance(event, PromptProgress):
                 show(f"Reading the prompt: {event.done} of {event.total} tokens")
                 event = next(events)
+        doing("answering")
         with shown or nullcontext():
             while not isinstance(event, Reply):
                 if isinstance(event, Piece) and shown is not None:

@@ -82,10 +82,13 @@ def test_wrong_commands(specli):
     assert specli("show").code == 2
 
 
-def test_a_bug_of_ours_is_not_hidden(specli, monkeypatch):
+def test_a_fault_of_ours_is_one_line_that_says_where(specli, monkeypatch):
     monkeypatch.setattr("specli.terminal.commands.models.load_registry", lambda: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        specli("list")
+    result = specli("list")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("Error: specli has a fault: ZeroDivisionError in test_models.py, line ")
+    assert "Traceback" not in result.err
+    assert "Traceback" in specli("list", "-vv").err
 
 
 def test_quantize(specli, tmp_path, monkeypatch):

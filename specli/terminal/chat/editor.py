@@ -13,6 +13,7 @@ from typing import Protocol
 
 from specli.errors import OptionError
 from specli.terminal import console
+from specli.terminal.interrupts import Interrupts, reading
 
 PROMPT, MORE = ">>> ", "... "
 QUOTES = '"""'
@@ -41,6 +42,22 @@ def make_reader(commands: Sequence[str], history: Path | None) -> LineReader:
     return _Lines()
 
 
+def read_line() -> str:
+    """Return a line of standard input; Ctrl-C raises KeyboardInterrupt meanwhile."""
+    with reading():
+        return sys.stdin.readline()
+
+
+def ask(question: str) -> str:
+    """Return what is typed after a question; raises as `LineReader.read` does."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    line = read_line()
+    if not line:
+        raise EOFError
+    return line.strip()
+
+
 class _Lines:
     """Each line is a message, and so are the lines between triple quotes."""
 
@@ -48,12 +65,12 @@ class _Lines:
         if sys.stdin.isatty():
             sys.stderr.write(PROMPT)
             sys.stderr.flush()
-        line = sys.stdin.readline()
+        line = read_line()
         if not line:
             raise EOFError
         text = line.rstrip("\r\n")
         while text.startswith(QUOTES) and not _closed(text):
-            line = sys.stdin.readline()
+            line = read_line()
             if not line:
                 console.warn(f"the input ended before the closing {QUOTES}.", "The message is sent as far as it goes.")
                 break
@@ -147,7 +164,8 @@ def edit(text: str) -> str:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        done = subprocess.run([*shlex.split(editor, posix=os.name != "nt"), name], check=False)
+        with Interrupts():  # Ctrl-C is for the editor
+            done = subprocess.run([*shlex.split(editor, posix=os.name != "nt"), name], check=False, stderr=sys.stderr)
         if done.returncode != 0:
             raise OptionError(f"the editor {editor!r} ended with {done.returncode}.", "Your text was not changed.")
         return path.read_text(encoding="utf-8").rstrip("\n")

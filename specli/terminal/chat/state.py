@@ -20,6 +20,7 @@ from specli.models.registry import load_registry
 from specli.state import sessions
 from specli.state.sessions import Session
 from specli.terminal import console
+from specli.terminal.chat import editor
 from specli.terminal.commands.models import model_path
 from specli.terminal.interrupts import Interrupts, quiet_keys
 from specli.terminal.options import OnFull
@@ -147,7 +148,7 @@ class Chat:
         answers = {"d": OnFull.DROP.value, "c": "clear", "s": OnFull.STOP.value}
         while True:
             try:
-                answer = input("[d]rop the oldest messages and replies, [c]lear all before this one, or [s]top? ")
+                answer = editor.ask("[d]rop the oldest messages and replies, [c]lear all before this one, or [s]top? ")
             except (EOFError, KeyboardInterrupt):
                 return OnFull.STOP
             if answer[:1].lower() in answers:
