@@ -11,7 +11,12 @@ signals of this kind; there specli runs without a supervisor.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what `signal` is made of; loading that takes five milliseconds
 import os
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, lambda number, _frame: os._exit(128 + number))
+
 import signal
 import sys
 
@@ -22,14 +27,6 @@ _CHILD = "SPECLI_SUPERVISED"  # tells a child that was spawned, not forked, its 
 _RESTORED = b"\x1b[0m\x1b[?25h\x1b[?2004l"  # no style, a cursor, no bracketed paste
 
 _notes: int | None = None  # in the child: the file that the supervisor reads when the child has died
-
-
-def _leave_at_once(number: int, _frame: object) -> None:
-    os._exit(128 + number)
-
-
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _leave_at_once)
 
 
 def main() -> None:
@@ -58,6 +55,8 @@ def main() -> None:
     os.close(alive)
     status, told_to_end = _wait(child, waited)
     _restore(terminal, abnormal=not 0 <= status < 128)
+    if -status in _ENDING:
+        status = 128 - status
     if status < 0 and not told_to_end:
         os.write(2, _explanation(-status, os.pread(notes, 1 << 16, 0)).encode())
     os._exit(status if status >= 0 else 128 + told_to_end if told_to_end else 1)
@@ -74,9 +73,12 @@ def _run() -> None:
     from specli.terminal import streams
 
     streams.prepare()  # before the first look at them
-    from specli.terminal.app import main as command_line
+    from specli.terminal.app import run
 
-    command_line()
+    code = run(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)  # while Python cleans up, a signal is no longer in our hands, and there is nothing to clean up
 
 
 def _open_closed_descriptors() -> None:
