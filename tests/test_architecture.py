@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 # Which files of specli/ import what is not Python's own; a folder ends in a slash, '' is everywhere.
 LIBRARIES = {
-    "filelock": ["models/files.py"],
+    "filelock": ["models/files.py", "state/sessions.py"],
     "huggingface_hub": ["models/hub.py"],
     "llama_cpp": ["llama/"],
     "matplotlib": ["terminal/plots.py"],
@@ -33,7 +33,7 @@ LIBRARIES = {
 }
 # Of Python's own modules, those that not every system has.
 SOME_SYSTEMS = {"curses", "fcntl", "grp", "msvcrt", "pty", "pwd", "readline", "resource", "termios", "tty", "winreg"}
-LIBRARIES |= {name: ["terminal/interrupts.py"] for name in SOME_SYSTEMS}
+LIBRARIES |= {name: ["terminal/interrupts.py", "terminal/supervisor.py"] for name in SOME_SYSTEMS}
 
 
 def misplaced_imports(package: Path) -> list[str]:

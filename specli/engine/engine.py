@@ -100,8 +100,10 @@ class Engine:
         """
         self.target.require_open()
         vocabulary = self.target.vocabulary
+        strange = (at for at, token in enumerate(known) if not 0 <= token < vocabulary.size)
+        known = known[: next(strange, len(known))]  # those of a session may be another model's
         for message in messages:
-            _require_text(message.content)
+            require_text(message.content)
         if raw or vocabulary.template is None:
             text = "\n\n".join(message.content for message in messages)
             tokens = plain_prompt(vocabulary, text, parse_special=parse_special)
@@ -285,7 +287,12 @@ class Engine:
         self.close()
 
 
-def _require_text(text: str) -> None:
+def require_text(text: str) -> None:
+    """Refuse what was made of bytes that are no UTF-8.
+
+    Raises:
+        PromptError: there is such a byte.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:

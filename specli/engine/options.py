@@ -54,6 +54,7 @@ class ReplyOptions:
         Option(
             "Temperature of the draft model; it changes the speed, never the output. Default: the target's.",
             0,
+            5,
             hint="Leave it out to draft at the target's temperature.",
         ),
     ] = None

@@ -11,6 +11,7 @@ from pathlib import Path
 from specli.errors import OptionError, PromptError
 from specli.llama.text import Message
 from specli.state.data import Struct, checked, field
+from specli.state.reading import decoded, read_file
 
 BUILTIN = "builtin"
 _OWN_CLASS = "own"
@@ -40,12 +41,12 @@ def load_prompts(source: str) -> list[Prompt]:
         return _of_classes(builtin_prompts(), classes)
     path = Path(source)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = decoded(read_file(path))
     except OSError as error:
         hint = "`prompts` takes a file, 'builtin', or classes of the built-in ones, such as 'builtin:code,story'."
         raise PromptError(f"cannot read the prompts in {source}: {error.strerror}.", hint) from None
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{source} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
+    except ValueError as error:
+        raise PromptError(f"{source} is {error}.", "Convert it first, for instance with iconv.") from None
     return parse_prompts(text, source)
 
 
@@ -93,7 +94,7 @@ def _parse_line(line: str, where: str) -> tuple[str, tuple[Message, ...]]:
         turns = content.messages or (Message("user", content.prompt),)
         if turns[-1].role != "user" or not turns[-1].content.strip():
             raise ValueError("there is no 'prompt', and no 'messages' that end with the user's")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         hint = 'A line is text or an object such as {"prompt": "...", "class": "code", "system": "..."}.'
         raise PromptError(f"{where} is not a prompt: {error}.", hint) from None
     system = (Message("system", content.system),) if content.system else ()

@@ -34,8 +34,8 @@ llama_cpp.llama_log_set(_on_log, ctypes.c_void_p(0))
 llama_cpp.llama_backend_init()
 
 
-def show_log(show: Callable[[str], object]) -> None:
-    """Have a function called with each piece of llama.cpp's log, which is not shown otherwise."""
+def show_log(show: Callable[[str], object] | None) -> None:
+    """Have a function called with each piece of llama.cpp's log; None shows nothing, as at first."""
     global _show_log
     _show_log = show
 

@@ -16,6 +16,7 @@ from specli.decoding.schedule import Experience
 from specli.state import atomic
 from specli.state.data import Struct, checked
 from specli.state.paths import costs_path
+from specli.state.reading import read_file
 
 
 class _Calibration(Struct):
@@ -61,7 +62,7 @@ def _update(key: str, values: dict[str, Any]) -> None:
 def _read() -> dict[str, dict[str, Any]]:
     """Return everything that is kept; what cannot be read counts as absent and is written anew."""
     try:
-        content = json.loads(costs_path().read_bytes())
+        content = json.loads(read_file(costs_path()))
         return {key: found for key, found in content.items() if isinstance(found, dict)}
     except (OSError, ValueError, AttributeError, RecursionError):
         return {}

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from specli.state.reading import read_file
+
 
 def append(path: Path, *objects: Mapping[str, Any], private: bool = False) -> None:
     """Append objects; they are on disk when this returns. A last line that a crash has cut short is removed first.
@@ -49,7 +51,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], int]:
     Raises:
         OSError: the file cannot be read.
     """
-    lines = path.read_bytes().splitlines()
+    lines = read_file(path).splitlines()
     objects = [content for line in lines if (content := _parsed(line)) is not None]
     return objects, len(lines) - len(objects)
 
@@ -57,6 +59,6 @@ def read(path: Path) -> tuple[list[dict[str, Any]], int]:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
         content = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None

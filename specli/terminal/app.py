@@ -91,33 +91,43 @@ def run(arguments: list[str]) -> int:
     except typer.TyperException as error:
         if not error.format_message():  # it was help that was wanted, and shown
             return OptionError.exit_code
-        return _failed(OptionError(error.format_message(), "'specli --help' and 'specli COMMAND --help' show how."))
-    except SpecliError as error:
-        return _failed(error)
-    except KeyboardInterrupt:
-        return _failed(Interrupted("interrupted."))
+        hint = "'specli --help' and 'specli COMMAND --help' show how."
+        if error.format_message().startswith("No such option"):
+            hint = f"{hint} A prompt that begins with '-' comes after '--'."
+        return _failed(OptionError(error.format_message(), hint))
+    except typer.Exit as request:
+        return request.exit_code
     except BrokenPipeError:
         # Nobody reads any more, for instance after '| head'. Keep Python from complaining when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        if error.filename is not None:
-            hint = "Check that it exists and that you may use it."
-            return _failed(SpecliError(f"cannot use {error.filename}: {error.strerror}.", hint))
-        # The result could not be written: the disk is full, or the device is gone.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _failed(SpecliError(f"cannot write the result: {error.strerror}.", "Is the disk full?"))
-    except typer.Exit as request:
-        return request.exit_code
-    except MemoryError:
-        return _failed(SpecliError("there is not enough memory.", "A smaller model or `context` needs less."))
-    except Exception as error:  # a fault of our own: as short as all others
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__} in {os.path.basename(where.filename)}, line {where.lineno}: {error}"
-        return _failed(SpecliError(f"specli has a fault: {what}.", "Please report it; -vv shows the whole traceback."))
+    except (Exception, KeyboardInterrupt) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            # The result could not be written: the disk is full, or the device is gone.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _failed(as_error(error))
     finally:
         if streams.replaced():
             console.warn(f"some characters do not exist in {sys.stdout.encoding}; '?' stands for them.", "Use UTF-8.")
+
+
+def as_error(error: BaseException) -> SpecliError:
+    """Return what a failure means for a person: a fault of ours is as short as all others."""
+    match error:
+        case SpecliError():
+            return error
+        case KeyboardInterrupt():
+            return Interrupted("interrupted.")
+        case MemoryError():
+            return SpecliError("there is not enough memory.", "A smaller model or `context` needs less.")
+        case OSError(filename=None):
+            return SpecliError(f"cannot write the result: {error.strerror}.", "Is the disk full?")
+        case OSError():
+            hint = "Check that it exists and that you may use it."
+            return SpecliError(f"cannot use {error.filename}: {error.strerror}.", hint)
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__} in {os.path.basename(where.filename)}, line {where.lineno}: {error}"
+    return SpecliError(f"specli has a fault: {what}.", "Please report it; -vv shows the whole traceback.")
 
 
 def _failed(error: SpecliError) -> int:

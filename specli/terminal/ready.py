@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -46,3 +47,21 @@ def warn_about_gpu(options: LoadOptions) -> None:
         if not has_gpu_backend():
             console.warn(f"`{field}` is {value}, but this llama.cpp was built without a GPU backend.", GPU_REBUILD_HINT)
             return
+
+
+def warn_about_lengths(engine: Engine, reply: ReplyOptions) -> None:
+    """Warn about options that will not have the effect that they name."""
+    if (reply.draft_length or 0) > engine.target.max_rows - 1:
+        console.warn(
+            f"`draft_length` is {reply.draft_length}, but drafts get {engine.target.max_rows - 1} tokens at most here.",
+            "`batch` and `exact` bound the rows of a pass.",
+        )
+    if engine.draft is not None and engine.draft.n_context < engine.target.n_context:
+        console.warn(
+            f"the draft model's context has {engine.draft.n_context} tokens, the target's {engine.target.n_context}; "
+            "what is longer gets no drafts from it.",
+            "A smaller `context` makes them equal.",
+        )
+    for stop in reply.stop:
+        if re.search(r"\\[nrt]", stop):
+            console.note(f"The stop string {stop!r} has a backslash and a letter in it; the shell writes $'\\n'.")

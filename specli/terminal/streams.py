@@ -17,6 +17,8 @@ def prepare() -> None:
     sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - kept until the end
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused where it is used
     codecs.register_error("specli.replace", _replace)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

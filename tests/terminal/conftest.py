@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from specli.llama.binding import show_log
 from specli.terminal import console
 from specli.terminal.app import run
 
@@ -58,6 +59,7 @@ def specli(tiny_home, monkeypatch, capfd):
             code = run(list(arguments))
         finally:
             console.set_quiet(False)
+            show_log(None)
         return Result(code, *capfd.readouterr())
 
     return call

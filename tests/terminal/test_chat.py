@@ -202,8 +202,8 @@ def test_a_resumed_conversation_goes_on_as_if_it_had_not_ended(chat, tiny_home):
     rest = chat("xyz", "abc", arguments=["--exact", "--resume"])
     assert first + rest.out == whole
     assert "Resumed" in rest.err
-    assert len(list((tiny_home / "state" / "sessions").glob("*"))) == 1
-    name = next((tiny_home / "state" / "sessions").glob("*")).stem
+    assert len(list((tiny_home / "state" / "sessions").glob("*.jsonl"))) == 1
+    name = next((tiny_home / "state" / "sessions").glob("*.jsonl")).stem
     assert chat("/sessions", arguments=["--session", name]).code == 0
     again = chat(f"/load {name}", "abc", arguments=["--exact"])
     assert "Resumed" in again.err
@@ -211,7 +211,7 @@ def test_a_resumed_conversation_goes_on_as_if_it_had_not_ended(chat, tiny_home):
 
 def test_a_damaged_session_is_resumed_with_a_warning(chat, tiny_home):
     chat("abc", "hello")
-    (path,) = (tiny_home / "state" / "sessions").glob("*")
+    (path,) = (tiny_home / "state" / "sessions").glob("*.jsonl")
     path.write_bytes(path.read_bytes()[:-30])
     result = chat("/regen", arguments=["--resume"])
     assert "1 damaged lines" in result.err

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -11,7 +13,8 @@ from pathlib import Path
 
 from specli.engine.options import ReplyOptions
 from specli.errors import OptionError, PromptError
-from specli.state import sessions
+from specli.state import atomic, sessions
+from specli.state.reading import decoded, read_file
 from specli.terminal import console
 from specli.terminal.chat import editor
 from specli.terminal.chat.state import Chat
@@ -83,8 +86,8 @@ def _draft(chat: Chat, argument: str) -> None:
         chat.options = replace(chat.options, draft_length=None)
     elif argument == "off":
         chat.options = replace(chat.options, draft_length=0)
-    elif argument.lstrip("-").isdigit():
-        chat.options = replace(chat.options, draft_length=int(argument))
+    elif re.fullmatch(r"-?[0-9]+", argument):
+        chat.options = with_setting(chat.options, "draft_length", argument)
     elif argument:
         chat.use_draft(argument)
     length = chat.options.draft_length
@@ -135,14 +138,15 @@ def _save(chat: Chat, argument: str) -> None:
     if not argument:
         console.note(f"The session is kept in {chat.session.path}" if chat.session else "There is no session file.")
         return
-    path = Path(argument).expanduser()
-    if path.exists():
+    path = Path(os.path.expanduser(argument))
+    if os.path.lexists(path):
         raise OptionError(f"{path} exists already.", "Choose another name.")
     parts = [f"# {message.role}\n\n{message.content}\n" for message in chat.conversation.messages]
     try:
-        path.write_text("\n".join(parts), encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"cannot write {path}: {error.strerror}.", "Choose another name.") from None
+        atomic.write_text(path, "\n".join(parts))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"cannot write {path}: {reason}.", "Choose another name.") from None
     console.note(f"Written to {path}")
 
 
@@ -162,13 +166,13 @@ def _sessions(chat: Chat, argument: str) -> None:
 def _read(chat: Chat, argument: str) -> None:
     if not argument:
         raise OptionError("/read needs a file.", "For instance /read notes.txt; it goes before your next message.")
-    path = Path(argument).expanduser()
+    path = Path(os.path.expanduser(argument))
     try:
-        text = path.read_text(encoding="utf-8")
+        text = decoded(read_file(path))
     except OSError as error:
         raise PromptError(f"cannot read {path}: {error.strerror}.", "Check the path.") from None
-    except UnicodeDecodeError as error:
-        raise PromptError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
+    except ValueError as error:
+        raise PromptError(f"{path} is {error}.", "Convert it first, for instance with iconv.") from None
     chat.attached.append(text.rstrip("\n"))
     tokens = len(chat.engine.target.vocabulary.tokenize(text, add_special=False, parse_special=False))
     console.note(f"{path.name}, {tokens} tokens, goes before your next message.")

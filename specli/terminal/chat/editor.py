@@ -132,7 +132,9 @@ class _Editor:
             event.current_buffer.insert_text("\n")
 
         kept: History = InMemoryHistory()
-        if history is not None:
+        if history is not None and history.exists() and not history.is_file():
+            console.warn(f"{history} is not a file, so what is typed is not remembered.", "Move it away.")
+        elif history is not None:
             history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             history.touch(mode=0o600)
             kept = FileHistory(str(history))
@@ -169,7 +171,8 @@ def edit(text: str) -> str:
         if done.returncode != 0:
             raise OptionError(f"the editor {editor!r} ended with {done.returncode}.", "Your text was not changed.")
         return path.read_text(encoding="utf-8").rstrip("\n")
-    except OSError as error:
-        raise OptionError(f"cannot start the editor {editor!r}: {error.strerror}.", "Set EDITOR to another.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(f"cannot use the editor {editor!r}: {reason}.", "Set EDITOR to another.") from None
     finally:
         path.unlink(missing_ok=True)

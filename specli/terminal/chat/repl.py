@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from specli.errors import ContextFullError, Interrupted, SpecliError
+from specli.errors import ContextFullError, Interrupted
 from specli.terminal import console
+from specli.terminal.app import as_error
 from specli.terminal.chat import commands
 from specli.terminal.chat.editor import LineReader
 from specli.terminal.chat.state import Chat
@@ -37,8 +38,8 @@ def hold(chat: Chat, reader: LineReader) -> int:
             console.print_error(error)
         except Interrupted:
             console.note("Stopped.")
-        except SpecliError as error:
-            console.print_error(error)
+        except Exception as error:  # nothing that is typed ends a chat
+            console.print_error(as_error(error))
             if not sys.stdin.isatty():
                 code = 1
 

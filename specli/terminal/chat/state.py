@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specli.engine.conversation import Conversation, Event
-from specli.engine.engine import Engine
+from specli.engine.engine import Engine, require_text
 from specli.engine.options import ReplyOptions
 from specli.engine.reply import Reply
 from specli.errors import ContextFullError, SpecliError
@@ -51,6 +51,7 @@ class Chat:
 
     def happen(self, event: Event) -> None:
         """Let an event happen, and keep it on disk."""
+        require_text(event.get("content", ""))
         if self.session is not None:
             self.session.add(event)
         self.conversation.apply(event)
@@ -174,13 +175,19 @@ class Chat:
         Raises:
             SessionError: it cannot be read.
         """
-        events, damaged = sessions.read_events(path)
-        conversation = Conversation()
-        for event in events:
-            conversation.apply(event, self.prompt)
-        self.conversation = conversation
+        session = Session(path, {})
+        session.lock()
+        try:
+            events, damaged = sessions.read_events(path)
+            conversation = Conversation()
+            for event in events:
+                conversation.apply(event, self.prompt)
+        except BaseException:
+            session.close()
+            raise
+        self.close()
+        self.conversation, self.session = conversation, session
         self.replies = sum(event["type"] == "assistant" for event in events)
-        self.session = Session(path, {})
         if damaged:
             console.warn(f"{damaged} damaged lines of {path.name} were skipped.", "The rest is complete.")
         if events[0].get("model") != self.target_name:
@@ -189,6 +196,11 @@ class Chat:
             console.print_turn(turn.role, turn.content)
         rest = "; the last one has no reply, /regen makes one." if conversation.awaits_reply else "."
         console.note(f"Resumed {path.stem}: {len(conversation.turns)} messages{rest}")
+
+    def close(self) -> None:
+        """Let others use the session."""
+        if self.session is not None:
+            self.session.close()
 
     def use_draft(self, name: str) -> None:
         """Draft with another model."""

@@ -19,7 +19,7 @@ from specli.terminal.command import command
 from specli.terminal.commands.models import choose_pair
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.options import ModelOptions, OnFull, OutputOptions
-from specli.terminal.ready import calibrate, load_engine, warn_about_gpu
+from specli.terminal.ready import calibrate, load_engine, warn_about_gpu, warn_about_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ def chat(
     with interrupts:
         engine = load_engine(pair, load, interrupts)
     with engine:
+        warn_about_lengths(engine, reply)
         with interrupts:
             calibrate(engine, reply)
         start: dict[str, Any] = {"model": pair.target_name, "draft_model": pair.draft_name}
@@ -94,6 +95,9 @@ def chat(
             console.note(f"{pair.target_name} with {pair.draft_name or 'no draft model'}. /help lists the commands.")
             if looks.show_draft:
                 print_legend()
-        code = hold(session_chat, reader)
+        try:
+            code = hold(session_chat, reader)
+        finally:
+            session_chat.close()
     if code:
         raise typer.Exit(code)

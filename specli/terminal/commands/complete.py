@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from threading import Timer
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
@@ -13,12 +14,13 @@ from specli.engine.options import ReplyOptions
 from specli.errors import Interrupted, OptionError, PromptError
 from specli.llama.options import LoadOptions
 from specli.options import Option
+from specli.state.reading import decoded, read_bounded
 from specli.terminal import console, options
 from specli.terminal.command import command
 from specli.terminal.commands.models import choose_pair_for
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.options import ModelOptions, OutputOptions
-from specli.terminal.ready import calibrate, load_engine, warn_about_gpu
+from specli.terminal.ready import calibrate, load_engine, warn_about_gpu, warn_about_lengths
 
 if TYPE_CHECKING:
     from specli.engine.engine import Engine
@@ -75,7 +77,7 @@ def complete(
                 f"no draft model is known for {pair.target_name}, so drafts are only looked up in the text.",
                 "-md MODEL names one; '-md none' says that none is wanted.",
             )
-        _check(engine, load, reply)
+        _check(engine, load, reply, raw=raw)
         calibrate(engine, reply)
         tokens = engine.prompt(text, system=system, raw=raw, parse_special=parse_special)
         if show_draft and console.output.is_terminal and not output.as_json:
@@ -96,18 +98,20 @@ def read_prompt(argument: str | None, file: Path | None) -> str:
         PromptError: one of them cannot be read, or is not text.
     """
     parts = []
-    if argument == "-":
-        argument = None
-    if file == Path("-"):
-        file = None
-    if sys.stdin is not None and not sys.stdin.isatty():
-        parts.append(_text(sys.stdin.buffer.read(), "standard input"))
+    argument = None if argument == "-" else argument
+    file = None if file == Path("-") else file
+    if not sys.stdin.isatty():
+        parts.append(_read(sys.stdin.buffer, "standard input"))
+        if parts[0] and (argument or file):
+            console.note(f"{len(parts[0])} characters of standard input come first; </dev/null leaves it out.")
     if file is not None:
         try:
-            parts.append(_text(file.read_bytes(), str(file)))
-        except OSError as error:
+            with file.open("rb") as opened:
+                parts.append(_read(opened, str(file)))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
             hint = "Check the path and its permissions."
-            raise PromptError(f"cannot read the prompt file {file}: {error.strerror}.", hint) from None
+            raise PromptError(f"cannot read the prompt file {file}: {reason}.", hint) from None
     if argument is not None:
         parts.append(argument)
     text = " ".join(part for part in parts if part)
@@ -116,16 +120,23 @@ def read_prompt(argument: str | None, file: Path | None) -> str:
     return text
 
 
-def _text(data: bytes, where: str) -> str:
+def _read(file: BinaryIO, where: str) -> str:
+    """Return the text of a file that may be a pipe, and tell a person who has to wait for it what is going on."""
+    message = f"Reading the prompt from {where}; </dev/null goes without standard input."
+    waiting = Timer(1.0, console.note, [message])
+    waiting.daemon = True
+    waiting.start()
     try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        message = f"{where} is not UTF-8 text: byte {error.object[error.start]:#04x} at offset {error.start}."
-        raise PromptError(message, "Convert it first, for instance with iconv.") from None
-    return text.removesuffix("\n").removesuffix("\r")
+        return decoded(read_bounded(file)).removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise PromptError(f"cannot read {where}: {error.strerror}.", "A prompt must be shorter than that.") from None
+    except ValueError as error:
+        raise PromptError(f"{where} is {error}.", "Convert it first, for instance with iconv.") from None
+    finally:
+        waiting.cancel()
 
 
-def _check(engine: Engine, load: LoadOptions, reply: ReplyOptions) -> None:
+def _check(engine: Engine, load: LoadOptions, reply: ReplyOptions, *, raw: bool) -> None:
     """Look at options that only the model can judge."""
     trained, last = engine.target.file.value("context_length"), engine.target.n_vocab - 1
     if isinstance(trained, int) and load.context is not None and load.context > trained:
@@ -134,6 +145,9 @@ def _check(engine: Engine, load: LoadOptions, reply: ReplyOptions) -> None:
     if unknown := [token for token, _ in reply.sampling.logit_bias if token > last]:
         message = f"`logit_bias` names token {unknown[0]}, but the model's are 0 to {last}."
         raise OptionError(message, "'specli complete --json' shows token ids.")
+    warn_about_lengths(engine, reply)
+    if engine.target.vocabulary.template is None and not raw:
+        console.note("The model has no chat template, so it continues the prompt as plain text.")
 
 
 def _explain_ending(reply: Reply, context: int) -> None:
