@@ -141,7 +141,7 @@ class _Event(Struct):
     type: str
     content: str | None = None
     tokens: tuple[int, ...] = ()
-    count: int = 0
+    count: int | None = None
     model: str | None = None
 
 
@@ -152,9 +152,11 @@ def _is_whole(event: dict[str, Any]) -> bool:
     """Whether an event has what its type needs, of the right kinds."""
     try:
         found = checked(event, _Event)
+        (found.content or "").encode()
     except ValueError:
         return False
-    return found.count >= 0 and (found.type not in _NEEDED or _NEEDED[found.type] in event)
+    needed = _NEEDED.get(found.type)
+    return (found.count or 0) >= 0 and (needed is None or getattr(found, needed) is not None)
 
 
 def list_sessions() -> list[SessionSummary]:

@@ -226,7 +226,11 @@ def with_setting(reply: ReplyOptions, field: str, text: str) -> ReplyOptions:
     kind, _ = (declared(ReplyOptions) | declared(SamplingOptions))[field]
     spelling = SPELLINGS.get(field, Spelling())
     if get_origin(kind) is tuple:
-        return reply.changed(**{field: read_value(field, [] if text == "none" else shlex.split(text))})
+        try:
+            parts = [] if text == "none" else shlex.split(text)
+        except ValueError as error:
+            raise OptionError(f"`{field}` is {text!r}: {error}.", "Quote as in a shell.", field=field) from None
+        return reply.changed(**{field: read_value(field, parts)})
     plain = next((one for one in (kind, *get_args(kind)) if one in (bool, int, float)), str)
     if plain is bool:
         if text not in ("on", "off"):

@@ -51,7 +51,7 @@ def specli(tiny_home, monkeypatch, capfd):
     """Run specli in this process; the result has the exit code and what was printed on each stream."""
 
     def call(*arguments: str, stdin: bytes | None = None) -> Result:
-        source = io.TextIOWrapper(io.BytesIO(stdin or b""))
+        source = io.TextIOWrapper(io.BytesIO(stdin or b""), encoding="utf-8", errors="surrogateescape")
         if stdin is None:
             monkeypatch.setattr(source, "isatty", lambda: True, raising=False)
         monkeypatch.setattr(sys, "stdin", source)
