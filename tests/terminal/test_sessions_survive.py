@@ -17,6 +17,7 @@ import pytest
 
 KILLS = int(os.environ.get("SPECLI_FUZZ", 6))
 CHAT = [sys.executable, "-m", "specli", "chat", "-q", "-n", "4", "--seed", "1", "--no-draft", "--no-history"]
+CHAT += ["--on-full", "drop"]
 
 
 @pytest.fixture
@@ -49,8 +50,8 @@ def test_kills_lose_nothing(tiny_home, environment):
                 text = "".join(rng.choices("abcdefgh", k=5)) + "xyz"[turn % 3]
                 process.stdin.write(f"{text}\n/params\n".encode())
                 process.stdin.flush()
-                while not process.stdout.readline().startswith(b"temp "):
-                    pass
+                while not (line := process.stdout.readline()).startswith(b"temp "):
+                    assert line
                 acknowledged.append(text)  # its reply was shown, and then the options
                 if time.monotonic() > deadline:
                     break
