@@ -117,8 +117,9 @@ def _link(folder: Path, source: HuggingFaceSource, commit: str, blob: Path) -> P
     """Give a blob its name in the cache, as the client library does."""
     path = check_inside(folder, folder / "snapshots" / commit / source.file)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_symlink() or path.is_file():
-        path.unlink()
+    if os.path.lexists(path) and not (path.is_symlink() or path.is_file()):
+        raise DownloadError(f"{path} is neither a file nor a link", "Move it away and try again.")
+    path.unlink(missing_ok=True)
     try:
         path.symlink_to(os.path.relpath(blob, path.parent))
     except OSError:  # a system where not everybody may create links
