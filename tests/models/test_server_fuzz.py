@@ -16,7 +16,7 @@ from specli.models.files import Silent, fetch_file, find_file
 from specli.models.registry import HuggingFaceSource, load_registry
 
 CASES = int(os.environ.get("SPECLI_FUZZ", "40"))
-ENDLESS = 8 << 20
+ENDLESS = 64 << 20  # more than all buffers on the way hold
 STATUSES = [
     100,
     102,
@@ -102,6 +102,7 @@ class Misbehavior:
         self.announced = len(self.content)
         self.share = self.rng.choice([0.2, 0.5, 0.9])
         self.hub, self.outside = hub, outside
+        self.poured = False  # somebody has read an endless body
 
     def __call__(self, handler):
         if self.rng.random() > self.share:
@@ -213,6 +214,7 @@ class Misbehavior:
         self.head(handler, status, headers)
         for _ in range(ENDLESS >> 16):
             handler.wfile.write(b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+        self.poured = True
         return True
 
     def slow(self, handler):
@@ -247,6 +249,7 @@ def test_a_hub_with_random_faults(hub, home, tmp_path, monkeypatch, seed):
             assert path.read_bytes() == faults.content
             assert path == find_file(model)
         assert time.monotonic() - began < 20
+    assert not faults.poured
     folders = [tmp_path / "hub" / "models--some--model", home / "models"]
     for path in set(tmp_path.rglob("*")) - before - {tmp_path / "hub", *folders}:
         assert any(path.is_relative_to(folder) and path.resolve().is_relative_to(folder) for folder in folders), path
