@@ -7,6 +7,7 @@ interrupted fetch resumes where it stopped. A lock makes a second fetch of the s
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,11 +79,16 @@ def _lock(entry: ModelEntry, report: Report) -> Iterator[None]:
     lock = FileLock(path)
     with explained_disk_errors(path.parent, "SPECLI_HOME"):
         path.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            raise DownloadError(f"the lock {path} is not a regular file.", "Delete it and try again.")
         try:
             lock.acquire(timeout=0)
         except Timeout:
             report.say(f"another specli is fetching {entry.name}; waiting for it")
             lock.acquire()
+        except NotImplementedError:  # a file system without locks
+            hint = "Set SPECLI_HOME to a folder on another disk."
+            raise DownloadError(f"the disk of {path} cannot lock files.", hint) from None
     try:
         yield
     finally:

