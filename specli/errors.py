@@ -4,7 +4,7 @@ Every error is one sentence that names the value and the bound, and one hint tha
 as in Python, in backquotes; the command line writes the flag instead, and turns an error into an exit code, in
 `specli.terminal.app`. A broken rule of our own code is an `assert` instead, and is never caught.
 
-All are kinds of `SpecliError` (exit code 1), and `ContextFullError` is a kind of `PromptError`.
+All are kinds of `SpecliError` (exit code 1), and `ContextFullError` and `TemplateError` are kinds of `PromptError`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,10 @@ class PromptError(SpecliError):
 
 class ContextFullError(PromptError):
     """A conversation, or a message alone, does not fit in the context."""
+
+
+class TemplateError(PromptError):
+    """The model's chat template cannot frame a conversation."""
 
 
 class DownloadError(SpecliError):

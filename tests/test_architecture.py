@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent
 LIBRARIES = {
     "filelock": ["models/files.py", "state/sessions.py"],
     "huggingface_hub": ["models/hub.py"],
+    "jinja2": ["llama/rendering.py"],
     "llama_cpp": ["llama/"],
     "matplotlib": ["terminal/plots.py"],
     "msgspec": ["state/data.py"],
@@ -34,6 +35,7 @@ LIBRARIES = {
 # Of Python's own modules, those that not every system has.
 SOME_SYSTEMS = {"curses", "fcntl", "grp", "msvcrt", "pty", "pwd", "readline", "resource", "termios", "tty", "winreg"}
 LIBRARIES |= {name: ["terminal/interrupts.py", "terminal/supervisor.py"] for name in SOME_SYSTEMS}
+LIBRARIES["resource"] = ["llama/rendering.py"]
 
 
 def misplaced_imports(package: Path) -> list[str]:

@@ -20,7 +20,7 @@ from specli.decoding.verification import Verifier, make_verifier
 from specli.engine.options import ReplyOptions
 from specli.engine.reply import Piece, Reply, ReplyEvent, ReplyStream
 from specli.engine.speculation import Speculation
-from specli.errors import ContextFullError, PromptError
+from specli.errors import ContextFullError, PromptError, TemplateError
 from specli.llama.loading import load_models
 from specli.llama.model import LlamaModel
 from specli.llama.options import LoadOptions
@@ -85,10 +85,13 @@ class Engine:
         """Return the tokens of a prompt; the arguments are those of `complete`.
 
         Raises:
-            PromptError: it is empty, or the chat template refuses it.
+            PromptError: it is empty, clearly does not fit in the context, or the chat template refuses it.
         """
         messages = [Message("system", system)] if system else []
-        return self.conversation([*messages, Message("user", text)], raw=raw, parse_special=parse_special)
+        try:
+            return self.conversation([*messages, Message("user", text)], raw=raw, parse_special=parse_special)
+        except TemplateError as error:
+            raise TemplateError(error.message, f"{error.hint} `raw` continues the prompt as plain text.") from error
 
     def conversation(
         self, messages: Sequence[Message], *, raw: bool = False, parse_special: bool = False, known: Sequence[int] = ()
@@ -96,7 +99,8 @@ class Engine:
         """Return the tokens of a conversation whose next turn is the model's; see `prompt` and `chat_prompt`.
 
         Raises:
-            PromptError: it is empty, or the chat template refuses it.
+            PromptError: it is empty, its last message clearly does not fit in the context, or the chat template
+                refuses it.
         """
         self.target.require_open()
         vocabulary = self.target.vocabulary
@@ -104,6 +108,12 @@ class Engine:
         known = known[: next(strange, len(known))]  # those of a session may be another model's
         for message in messages:
             require_text(message.content)
+        # Before the whole is turned into tokens, which can take a minute. Earlier messages can be dropped.
+        if messages and (excess := vocabulary.excess(messages[-1].content, self.target.n_context)):
+            raise ContextFullError(
+                f"the prompt has at least {excess[0]} tokens and does not fit in a context of {self.target.n_context}.",
+                f"A larger `context` holds more; this takes about {excess[1]} tokens.",
+            )
         if raw or vocabulary.template is None:
             text = "\n\n".join(message.content for message in messages)
             tokens = plain_prompt(vocabulary, text, parse_special=parse_special)
@@ -227,7 +237,7 @@ class Engine:
         if rest := stream.finish():
             pieces.append(rest)
             yield Piece(rest, None, origin)
-        yield Reply("".join(pieces), tuple(tokens[len(prompt) :]), reason, seed, metrics)
+        yield Reply("".join(pieces), tuple(tokens[len(prompt) :]), reason, seed, metrics, stream.pending)
 
     def _end_reply(self) -> None:
         if self._running is not None:

@@ -34,6 +34,7 @@ class Reply:
     finish_reason: FinishReason
     seed: int  # gives the same reply again, on the same machine and with the same options
     metrics: Metrics
+    pending_bytes: bytes = b""  # of a character that the reply ended within; the text goes without it
 
     def __str__(self) -> str:
         return self.text

@@ -40,6 +40,10 @@ FILE_TYPES = {
 }  # fmt: skip
 
 
+class ArrayLength(int):
+    """The length of an array, which stands for the array."""
+
+
 @dataclass(frozen=True, slots=True)
 class GgufFile:
     """The header of a GGUF file."""
@@ -47,7 +51,7 @@ class GgufFile:
     path: Path
     size: int  # bytes
     version: int
-    metadata: dict[str, Any]  # arrays are kept as their length
+    metadata: dict[str, Any]  # arrays are kept as their `ArrayLength`, infinities and NaN as text
     parameters: int
     tensor_kinds: tuple[str, ...]  # most values first
     matrix_kinds: frozenset[str]  # those of tensors with two dimensions and more, which carry most of the work
@@ -100,6 +104,9 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
         raise ModelFileError(message, "specli runs GGUF models; convert others with llama.cpp's convert_hf_to_gguf.py.")
     reader = _Reader(data, 4)
     version = reader.scalar("I")
+    if version in (2 << 24, 3 << 24):
+        hint = "Fetch the little-endian file, or convert this one with llama.cpp's gguf_convert_endian.py."
+        raise ModelFileError(f"{path} is a big-endian GGUF file.", hint)
     if version not in (2, 3):
         raise ModelFileError(f"{path} has GGUF version {version}; specli reads 2 and 3.", "Convert the model again.")
     num_tensors, num_values = reader.scalar("Q"), reader.scalar("Q")
@@ -109,6 +116,8 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
     for _ in range(num_values):
         key = reader.string()
         metadata[key] = reader.value(reader.scalar("I"))
+    if not isinstance(template := metadata.get("tokenizer.chat_template", ""), str):
+        raise _damaged(path, f"its chat template is {template!r}, not text")
 
     end = 0  # of the data, counted from its start
     values_of_kind: Counter[str] = Counter()
@@ -126,7 +135,8 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
         values_of_kind[kind_name] += count
         end = max(end, offset + count // block_values * block_bytes)
     alignment = metadata.get("general.alignment", 32)
-    if not isinstance(alignment, int) or alignment <= 0:
+    # llama.cpp aligns tensors in memory by 32 bytes at least, and files lie there as they are.
+    if not isinstance(alignment, int) or alignment < 32 or alignment & (alignment - 1):
         raise _damaged(path, f"its alignment is {alignment!r}")
     start = -(-reader.at // alignment) * alignment
     if num_tensors and start + end > size:
@@ -161,7 +171,10 @@ class _Reader:
     def value(self, kind: int) -> Any:
         if kind == _STRING:
             return self.string()
-        return self._array() if kind == _ARRAY else self.scalar(_SCALARS[kind])
+        if kind == _ARRAY:
+            return ArrayLength(self._array())
+        value = self.scalar(_SCALARS[kind])
+        return value if math.isfinite(value) else str(value)
 
     def _array(self) -> int:
         """Skip an array and return its length; vocabularies are long, and their texts are not needed here."""

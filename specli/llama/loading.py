@@ -8,6 +8,7 @@ from pathlib import Path
 
 from specli.errors import ModelLoadError
 from specli.llama import hardware
+from specli.llama.fitness import require_runnable
 from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.model import LlamaModel, on_gpu, planned_context, require_backend
 from specli.llama.options import LoadOptions
@@ -31,6 +32,8 @@ def load_models(
     for options in wanted:
         require_backend(options)
     planned = [(read_gguf(path), options) for (path, _), options in zip(chosen, wanted, strict=True)]
+    for file, _ in planned:
+        require_runnable(file)
     _require_memory([(file, planned_context(file, options)) for file, options in planned if not on_gpu(options)])
     models: list[LlamaModel] = []
     try:

@@ -19,6 +19,7 @@ from specli.decoding.sampling import Floats
 from specli.errors import DecodeError, Interrupted, ModelLoadError, ModelUnsupportedError, OptionError
 from specli.llama import hardware
 from specli.llama.binding import last_complaint, llama_cpp, version
+from specli.llama.fitness import require_runnable
 from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.options import DEFAULT_CONTEXT, LoadOptions
 from specli.llama.vocabulary import Vocabulary
@@ -108,6 +109,7 @@ class LlamaModel:
         self.options = options or LoadOptions()
         require_backend(self.options)
         self.file: GgufFile = file or read_gguf(path)
+        require_runnable(self.file)
         self._model: Any = None
         self._context: Any = None
         self._batch: Any = None
@@ -172,8 +174,9 @@ class LlamaModel:
         options = self.options
         parameters = llama_cpp.llama_context_default_params()
         parameters.n_ctx = context = planned_context(self.file, options)
-        parameters.n_batch = parameters.n_ubatch = options.batch
-        parameters.n_outputs_max = min(MAX_ROWS, options.batch)
+        batch = max(options.batch, 1 + options.exact)  # in exact mode a single token has a companion, see `_pass`
+        parameters.n_batch = parameters.n_ubatch = batch
+        parameters.n_outputs_max = min(MAX_ROWS, batch)
         self.threads = options.threads or default_threads()
         parameters.n_threads = parameters.n_threads_batch = self.threads
         parameters.swa_full = options.exact  # else keep only the window, as llama.cpp's own tools do; `rewind` knows
@@ -198,14 +201,14 @@ class LlamaModel:
         self.n_context = min(room, context)
         self.batch_size = int(llama_cpp.llama_n_batch(self._context))
         self.max_rows = min(MAX_ROWS_EXACT if options.exact else MAX_ROWS, self.batch_size)
-        self._batch = batch = llama_cpp.llama_batch_init(max(2, self.batch_size), 0, 1)
+        self._batch = passed = llama_cpp.llama_batch_init(max(2, self.batch_size), 0, 1)
         shape = (max(2, self.batch_size),)
-        self._tokens = np.ctypeslib.as_array(batch.token, shape)
-        self._positions = np.ctypeslib.as_array(batch.pos, shape)
-        self._flags = np.ctypeslib.as_array(batch.logits, shape)
-        np.ctypeslib.as_array(batch.n_seq_id, shape)[:] = 1
+        self._tokens = np.ctypeslib.as_array(passed.token, shape)
+        self._positions = np.ctypeslib.as_array(passed.pos, shape)
+        self._flags = np.ctypeslib.as_array(passed.logits, shape)
+        np.ctypeslib.as_array(passed.n_seq_id, shape)[:] = 1
         for index in range(shape[0]):
-            batch.seq_id[index][0] = 0
+            passed.seq_id[index][0] = 0
 
     @property
     def cost_key(self) -> str:
@@ -349,7 +352,7 @@ class LlamaModel:
 
 def load_vocabulary(path: Path) -> Vocabulary:
     """Load only the vocabulary of a model file, for `specli check`; raises as `LlamaModel` does."""
-    read_gguf(path)
+    require_runnable(read_gguf(path), weights=False)
     parameters = llama_cpp.llama_model_default_params()
     parameters.vocab_only = True
     model = llama_cpp.llama_model_load_from_file(os.fsencode(path), parameters)

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import codecs
 import re
-import secrets
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from specli.errors import PromptError
+from specli.llama.templates import Message as Message
+from specli.llama.templates import Rendered, render_template
 from specli.llama.vocabulary import Vocabulary
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a conversation."""
-
-    role: str  # "system", "user" or "assistant"
-    content: str
 
 
 class TextStream:
@@ -35,10 +27,14 @@ class TextStream:
         return self._release(self._decoder.decode(self._vocabulary.piece(token)))
 
     def finish(self) -> str:
-        """Return what is left when no token follows: an unfinished character becomes a replacement character."""
-        text = self._release(self._decoder.decode(b"", final=True)) + self._held
-        self._held = ""
+        """Return what is left when no token follows, but no half character; its bytes are then `pending`."""
+        text, self._held = self._held, ""
         return text
+
+    @property
+    def pending(self) -> bytes:
+        """The first bytes of a character that has not arrived whole; none once the text has stopped."""
+        return b"" if self.stopped else self._decoder.getstate()[0]
 
     def _release(self, text: str) -> str:
         if self.stopped:
@@ -76,9 +72,10 @@ def chat_prompt(
     is good for only one of them.
 
     Raises:
-        PromptError: the model has no template, or its template refuses these messages.
+        PromptError: a character has no token, or as `render_template` says.
     """
-    rendered = render_template(vocabulary, messages)
+    framed = render_template(vocabulary, messages)
+    rendered = framed.text
     begin = vocabulary.text(vocabulary.begin_token)
     add_special = not (begin and rendered.startswith(begin))  # some templates write it, some leave it to the tokenizer
     typed = [message.content for message in messages]
@@ -89,7 +86,7 @@ def chat_prompt(
         return kept + vocabulary.tokenize(rendered[at:], add_special=False, parse_special=True)
     tokens: list[int] = []
     control = vocabulary.control_texts
-    for text in _split(rendered, _typed_spans(vocabulary, messages, rendered), control):
+    for text in _split(rendered, _typed_spans(framed, typed), control):
         if text in control:
             tokens.append(control[text])
         else:
@@ -120,48 +117,28 @@ def _kept(vocabulary: Vocabulary, rendered: str, known: Sequence[int]) -> tuple[
     return list(known[:best_count]), len(data[:best_at].decode())
 
 
-def render_template(vocabulary: Vocabulary, messages: Sequence[Message]) -> str:
-    """Return the conversation in the model's chat template, up to the reply; raises as `chat_prompt` does."""
-    # A Jinja sandbox: templates come with model files and are not to be trusted.
-    from llama_cpp.llama_chat_format import Jinja2ChatFormatter
-
-    if vocabulary.template is None:
-        raise PromptError("the model has no chat template.", "`raw` continues the prompt as plain text.")
-    try:
-        begin, end = (vocabulary.text(token) for token in (vocabulary.begin_token, vocabulary.end_token))
-        formatter = Jinja2ChatFormatter(vocabulary.template, eos_token=end, bos_token=begin)
-        turns = [{"role": message.role, "content": message.content} for message in messages]
-        return str(formatter(messages=turns).prompt)
-    except Exception as error:  # a template can fail in any way its author thought of
-        message = f"the model's chat template refuses this conversation: {error}."
-        raise PromptError(message, "Some templates know no system prompt; `raw` goes without the template.") from error
-
-
 def _has_control(vocabulary: Vocabulary, text: str) -> bool:
     read = vocabulary.tokenize(text, add_special=False, parse_special=True)
     return read != vocabulary.tokenize(text, add_special=False, parse_special=False)
 
 
-def _typed_spans(vocabulary: Vocabulary, messages: Sequence[Message], rendered: str) -> list[tuple[int, int]]:
+def _typed_spans(framed: Rendered, typed: Sequence[str]) -> list[tuple[int, int]]:
     """Return where in the rendered conversation each message stands.
 
-    The template is rendered once more with marks in place of the messages. That shows where they go, provided that
-    the template copies them, or copies them without the space around them.
+    The marks show where they go, provided that the template copies them, or copies them without the space around them.
 
     Raises:
         PromptError: the template changes messages in another way.
     """
-    marks = [f"mark{secrets.token_hex(8)}" for _ in messages]
-    turns = [Message(message.role, mark) for message, mark in zip(messages, marks, strict=True)]
-    pieces = re.split(f"({'|'.join(marks)})", render_template(vocabulary, turns))
-    for contents in ([m.content for m in messages], [m.content.strip() for m in messages]):
-        by_mark = dict(zip(marks, contents, strict=True))
+    pieces = re.split(f"({'|'.join(framed.marks)})", framed.marked)
+    for contents in (typed, [text.strip() for text in typed]):
+        by_mark = dict(zip(framed.marks, contents, strict=True))
         spans, text = [], ""
         for piece in pieces:
             if piece in by_mark:
                 spans.append((len(text), len(text) + len(by_mark[piece])))
             text += by_mark.get(piece, piece)
-        if text == rendered:
+        if text == framed.text:
             return spans
     raise PromptError(
         "the prompt contains control tokens, and the model's chat template rewrites messages, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +11,10 @@ from specli.errors import PromptError
 from specli.llama.binding import llama_cpp
 
 _TYPE_NAMES = {0: "none", 1: "SPM", 2: "BPE", 3: "WPM", 4: "UGM", 5: "RWKV", 6: "PLaMo-2"}
+
+# Characters of a text that takes noticeable time, and of a part of it.
+_LONG, _PART = 100_000, 10_000
+_SPACE = re.compile(r"\s")
 
 
 class Vocabulary:
@@ -23,8 +28,8 @@ class Vocabulary:
         number = int(llama_cpp.llama_vocab_type(self._vocab))
         self.type_name = _TYPE_NAMES.get(number, f"type {number}")  # of tokenizer
         # The tokens that begin and end a sequence, if the model has them, and whether a text gets them.
-        self.begin_token = _or_none(llama_cpp.llama_vocab_bos(self._vocab))
-        self.end_token = _or_none(llama_cpp.llama_vocab_eos(self._vocab))
+        self.begin_token = self._or_none(llama_cpp.llama_vocab_bos(self._vocab))
+        self.end_token = self._or_none(llama_cpp.llama_vocab_eos(self._vocab))
         self.adds_begin_token = bool(llama_cpp.llama_vocab_get_add_bos(self._vocab))
         self.adds_end_token = bool(llama_cpp.llama_vocab_get_add_eos(self._vocab))
         self._pieces: dict[int, bytes] = {}
@@ -32,6 +37,9 @@ class Vocabulary:
     def __del__(self) -> None:
         if self._owned:
             llama_cpp.llama_model_free(self._model)
+
+    def _or_none(self, token: int) -> int | None:
+        return int(token) if 0 <= token < self.size else None
 
     @cached_property
     def end_tokens(self) -> frozenset[int]:
@@ -54,9 +62,9 @@ class Vocabulary:
 
     @cached_property
     def template(self) -> str | None:
-        """The model's chat template (Jinja), if it has one."""
-        template = llama_cpp.llama_model_chat_template(self._model, None)
-        return template.decode("utf-8", errors="replace") if template else None
+        """The model's chat template (Jinja), if it has one; an empty one is none."""
+        template = llama_cpp.llama_model_chat_template(self._model, None) or b""
+        return template.decode("utf-8", errors="replace") if template.strip() else None
 
     def text(self, token: int | None) -> str:
         """Return the raw text of one token; '' for None."""
@@ -66,10 +74,10 @@ class Vocabulary:
         return raw.decode("utf-8", errors="replace")
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Return the token ids of a text.
+        """Return the token ids of a text that is to be continued.
 
-        With `add_special` it begins as the model wants it; with `parse_special`, which is not for text that a user
-        typed, control tokens that are written out are read.
+        With `add_special` it begins as the model wants it, but never ends with an end token; with `parse_special`,
+        which is not for text that a user typed, control tokens that are written out are read.
 
         Raises:
             PromptError: a character has no token, and the vocabulary none for its bytes.
@@ -77,13 +85,34 @@ class Vocabulary:
         if self._lacks_bytes:
             self._require_characters(text, parse_special)
         data = text.encode("utf-8", errors="surrogatepass")
+        begin = [self.begin_token] if add_special and self.adds_begin_token and self.begin_token is not None else []
         capacity = len(data) + 2  # tokens
         while True:
             buffer = (llama_cpp.llama_token * capacity)()
-            count = llama_cpp.llama_tokenize(self._vocab, data, len(data), buffer, capacity, add_special, parse_special)
+            # Not asked to add tokens: it would add the end, too, and end the process if the file names none.
+            count = llama_cpp.llama_tokenize(self._vocab, data, len(data), buffer, capacity, False, parse_special)
             if count >= 0:
-                return list(buffer[:count])
+                return begin + list(buffer[:count])
             capacity = -count
+
+    def excess(self, text: str, limit: int) -> tuple[int, int] | None:
+        """Return how many tokens a long text has at least, and about, if that is clearly more than `limit`.
+
+        Only as much of it is read as that takes. It is cut into parts, at white space if there is some, which changes
+        the number of tokens by a few for each part; so twice the limit is wanted.
+
+        Raises:
+            PromptError: as `tokenize` does.
+        """
+        count = at = 0
+        while at < len(text) > _LONG:
+            space = _SPACE.search(text, at + _PART, at + 2 * _PART)
+            end = space.start() if space else at + 2 * _PART
+            count += len(self.tokenize(text[at:end], add_special=False, parse_special=False))
+            at = min(end, len(text))
+            if count > 2 * limit + 64:
+                return count // 2, count * len(text) // at
+        return None
 
     @cached_property
     def _lacks_bytes(self) -> bool:
@@ -109,7 +138,3 @@ class Vocabulary:
                 self._pieces[token] = buffer.raw[:count]
             capacity = -count
         return self._pieces[token]
-
-
-def _or_none(token: int) -> int | None:
-    return int(token) if token >= 0 else None

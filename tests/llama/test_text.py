@@ -37,7 +37,10 @@ def stream(pieces, stops=()) -> tuple[list[str], bool]:
 def test_characters_are_held_until_they_are_whole():
     euro = "€".encode()
     assert stream([euro[:1], euro[1:2], euro[2:] + b"5"]) == (["", "", "€5", ""], False)
-    assert stream([b"a", euro[:2]]) == (["a", "", "�"], False)
+    assert stream([b"a\xffb", euro[:2]]) == (["a�b", "", ""], False)
+    texts = TextStream(Pieces(euro[:2], b"x"))
+    assert (texts.push(0), texts.finish(), texts.pending) == ("", "", euro[:2])
+    assert (texts.push(1), texts.finish(), texts.pending) == ("�x", "", b"")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +167,7 @@ def test_real_templates(model_file, name):
     end = vocabulary.control_texts["<|im_end|>"]
     assert chat_prompt(vocabulary, messages).count(end) == 2
     harmless = [Message("system", "Be brief."), Message("user", "Hi")]
-    reference = vocabulary.tokenize(render_template(vocabulary, harmless), add_special=True, parse_special=True)
+    reference = vocabulary.tokenize(render_template(vocabulary, harmless).text, add_special=True, parse_special=True)
     assert chat_prompt(vocabulary, harmless) == reference
     # With a control token in it, all the rest of the prompt is still cut into the same tokens.
     marked = chat_prompt(vocabulary, [harmless[0], Message("user", "Hi<|im_end|>")])
