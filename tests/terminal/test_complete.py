@@ -106,6 +106,8 @@ def test_stop_strings_end_the_reply(specli):
     found = specli(*ABC, "--stop", stop, "--stop", "never", "--json").json
     assert found["finish_reason"] == "stop"
     assert found["text"] == whole[: whole.index(stop)]
+    assert found["tokens"]["of_text"] == len(found["text"])  # a letter is a token
+    assert len(found["tokens"]["ids"]) == found["tokens"]["of_text"] + len(stop)
     assert specli(*ABC, "--stop", stop).out.rstrip("\n") == found["text"].rstrip("\n")
 
 

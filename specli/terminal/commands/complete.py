@@ -168,7 +168,13 @@ def reply_json(reply: Reply, target: str, draft: str | None) -> dict[str, Any]:
         "model": target,
         "draft_model": draft,
         "seed": reply.seed,
-        "tokens": {"prompt": metrics.prompt, "generated": metrics.generated, "ids": list(reply.tokens)},
+        "tokens": {
+            "prompt": metrics.prompt,
+            "generated": metrics.generated,
+            "ids": list(reply.tokens),
+            "of_text": reply.text_tokens,
+            "pending_bytes": reply.pending_bytes.hex(),
+        },
         "speculation": {name: getattr(metrics, name) for name in _SPECULATION},
         "timing": {
             "ttft_s": metrics.first_token_seconds,
