@@ -34,7 +34,7 @@ LIBRARIES = {
 }
 # Of Python's own modules, those that not every system has.
 SOME_SYSTEMS = {"curses", "fcntl", "grp", "msvcrt", "pty", "pwd", "readline", "resource", "termios", "tty", "winreg"}
-LIBRARIES |= {name: ["terminal/interrupts.py", "terminal/supervisor.py"] for name in SOME_SYSTEMS}
+LIBRARIES |= {name: ["terminal/interrupts.py", "terminal/processes.py"] for name in SOME_SYSTEMS}
 LIBRARIES["resource"] = ["llama/rendering.py"]
 
 

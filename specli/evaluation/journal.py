@@ -44,8 +44,15 @@ class Journal:
             JournalError: it cannot be written.
         """
         journal = cls(path)
-        if path.exists():
-            raise OptionError(f"{path} exists already.", "Add `resume` to continue it, or choose another name.")
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            raise OptionError(
+                f"{path} exists already.", "Add `resume` to continue it, or choose another name."
+            ) from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise JournalError(f"cannot write {path}: {reason}.", "Choose another file with -o.") from None
         journal._append({"kind": KIND, "version": VERSION} | dict(header))
         return journal
 

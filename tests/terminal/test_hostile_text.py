@@ -93,7 +93,7 @@ def test_every_public_function_that_prints_is_tested():
 # Where text may be printed: the two modules above, our own questions, and what does not print on the terminal.
 PRINTERS = {
     "terminal/console.py", "terminal/reply_view.py", "terminal/chat/editor.py", "terminal/interrupts.py",
-    "terminal/supervisor.py", "terminal/app.py", "llama/rendering.py",
+    "terminal/processes.py", "terminal/app.py", "llama/rendering.py",
 }  # fmt: skip
 
 
