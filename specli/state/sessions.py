@@ -111,6 +111,8 @@ def session_path(name: str | None) -> Path:
         SessionError: there is none.
     """
     if name is not None and (Path(name).is_file() or Path(name).name != name):
+        if not Path(name).is_file():
+            raise SessionError(f"there is no session file {name}.", "/sessions lists what there is.")
         return Path(name)
     found = [path for path in sessions_directory().glob("*.jsonl") if name in (None, path.stem)]
     if not found:
