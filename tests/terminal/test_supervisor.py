@@ -51,6 +51,16 @@ main()
 REPLY = ["complete", "abc", "-n", "40", "--seed", "1", "--ignore-eos", "--no-draft"]
 
 
+@pytest.fixture(autouse=True)
+def default_signals():
+    """What is ignored here, as under nohup, would be ignored by the processes that are started."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def environment(tiny_home):
     return {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
@@ -110,7 +120,9 @@ class Terminal:
     def finish(self) -> str:
         """Wait for the end, reading all the while, and return what was shown."""
         os.set_blocking(self.ours, False)
+        deadline = time.monotonic() + 60
         while True:
+            assert time.monotonic() < deadline, self.shown
             ended = self.process.poll() is not None
             try:
                 while data := os.read(self.ours, 65536):
@@ -156,10 +168,12 @@ def test_a_signal_at_the_prompt_gives_the_terminal_back(terminal, number, code):
     chat = terminal("chat", "--no-session", "--no-history")
     chat.show_until(b">>> ")
     (child,) = children_of(chat.process.pid)
-    os.kill(child if number in (signal.SIGKILL, signal.SIGINT) else chat.process.pid, number)
-    if number == signal.SIGINT:
+    if number == signal.SIGINT:  # pressed, as the editor takes it as a key
+        os.write(chat.ours, b"\x03")
         chat.show_until(b"Ctrl-C again leaves")
-        os.kill(child, number)
+        os.write(chat.ours, b"\x03")
+    else:
+        os.kill(child if number == signal.SIGKILL else chat.process.pid, number)
     shown = chat.finish()
     assert chat.process.returncode == code
     assert "Traceback" not in shown
