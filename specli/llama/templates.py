@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import secrets
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 
 from specli.errors import TemplateError
 from specli.llama.vocabulary import Vocabulary
+from specli.state.unfinished import at_the_end
 
 _SECONDS = 10  # that a template may take
 _CHARACTERS = 1_000_000  # that it may have; known ones have less than 30,000
@@ -133,7 +133,7 @@ class _Process:
     def __init__(self) -> None:
         self._lock = Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        atexit.register(self._stop)
+        at_the_end(self._stop)
 
     def ask(self, request: dict[str, Any], until: float) -> dict[str, str]:
         """Return the answer to a request, see `rendering.render`; none until then, in `monotonic`, is a fault too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -16,6 +17,12 @@ def cleaning_up(action: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         _actions.remove(action)
+
+
+def at_the_end(action: Callable[[], object]) -> None:
+    """Have an action done when the program ends, at once or not."""
+    _actions.append(action)
+    atexit.register(action)
 
 
 def clean_up() -> None:

@@ -48,12 +48,14 @@ def _run() -> None:
     from specli.terminal import streams
 
     streams.prepare()  # before the first look at them
+    from specli.state.unfinished import clean_up
     from specli.terminal.app import run
 
     code = run(sys.argv[1:])
+    clean_up()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(code)  # while Python cleans up, a signal is no longer in our hands, and there is nothing to clean up
+    os._exit(code)  # while Python cleans up, a signal is no longer in our hands
 
 
 def _open_closed_descriptors() -> None:
