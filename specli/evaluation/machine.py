@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from specli.llama import hardware
 from specli.llama.binding import version
-from specli.llama.model import LlamaModel, has_gpu_backend, on_gpu
+from specli.llama.model import LlamaModel
+from specli.llama.parameters import has_gpu_backend, on_gpu
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from specli.errors import ModelLoadError
 from specli.llama import hardware
 from specli.llama.fitness import require_runnable
 from specli.llama.gguf import GgufFile, read_gguf
-from specli.llama.model import LlamaModel, on_gpu, planned_context, require_backend
+from specli.llama.model import LlamaModel
 from specli.llama.options import LoadOptions
+from specli.llama.parameters import on_gpu, planned_context, require_backend
 
 
 def load_models(

@@ -42,7 +42,7 @@ def warn_about_gpu(options: LoadOptions) -> None:
         value = getattr(options, field)
         if not value:
             continue
-        from specli.llama.model import GPU_REBUILD_HINT, has_gpu_backend
+        from specli.llama.parameters import GPU_REBUILD_HINT, has_gpu_backend
 
         if not has_gpu_backend():
             console.warn(f"`{field}` is {value}, but this llama.cpp was built without a GPU backend.", GPU_REBUILD_HINT)

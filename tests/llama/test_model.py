@@ -16,7 +16,8 @@ from specli.engine.options import ReplyOptions
 from specli.engine.reply import Piece
 from specli.errors import DecodeError, Interrupted, ModelFileError, ModelLoadError, ModelUnsupportedError, OptionError
 from specli.llama.binding import llama_cpp
-from specli.llama.model import MAX_ROWS, LlamaModel, default_threads, load_vocabulary
+from specli.llama.model import LlamaModel, load_vocabulary
+from specli.llama.parameters import MAX_ROWS, default_threads
 from specli.llama.options import LoadOptions
 
 TEXT = [1, *range(5, 37)]

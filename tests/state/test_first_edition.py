@@ -37,7 +37,7 @@ def first(tmp_path, monkeypatch):
     write_tiny_model(folder / "tiny-draft.gguf", seed=2)
     monkeypatch.setenv("SPECLI_HOME", str(folder / "home"))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("specli.llama.model.default_threads", lambda: 2)  # as on the machine that wrote them
+    monkeypatch.setattr("specli.llama.parameters.default_threads", lambda: 2)  # as on the machine that wrote them
     return folder
 
 

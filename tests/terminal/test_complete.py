@@ -207,7 +207,7 @@ def test_a_target_without_a_known_draft_is_told(specli, tmp_path, tiny_file):
 
 
 def test_gpu_layers_without_a_gpu_backend(specli, monkeypatch):
-    monkeypatch.setattr("specli.llama.model.has_gpu_backend", lambda: False)
+    monkeypatch.setattr("specli.llama.parameters.has_gpu_backend", lambda: False)
     for flag in ("--gpu-layers", "--draft-gpu-layers"):
         result = specli("complete", "abc", "-n", "2", flag, "3")
         assert result.code == 0

@@ -75,7 +75,7 @@ def audit(
     from specli.evaluation.identity import identity_audit
     from specli.evaluation.joint import joint_audit
     from specli.evaluation.prompts import load_prompts, one_of_each_kind
-    from specli.llama.model import has_gpu_backend
+    from specli.llama.parameters import has_gpu_backend
     from specli.terminal import plots
     from specli.terminal.commands.audit_report import Findings, audit_json, print_findings
 
