@@ -93,8 +93,7 @@ class DraftModelDrafter:
 
     def observe(self, outcome: Outcome) -> None:
         """Forget the rejected tail."""
-        if self._model.n_past > outcome.valid:
-            self._model.rewind(outcome.valid)
+        self._model.rewind(outcome.valid)  # also if there is none: a recurrent model learns what stays
 
     def _can_read(self, tokens: Sequence[int]) -> bool:
         """Whether all unread tokens fit and are in the vocabulary; the target's padding may hold ids of its own."""

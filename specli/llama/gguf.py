@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import struct
 from collections import Counter
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ FILE_TYPES = {
     28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4",
 }  # fmt: skip
 
+# Tensors of recurrent layers: state space models and gated delta nets, short convolutions, RWKV.
+_RECURRENT = re.compile(r"blk\.(\d+)\.(?:ssm_|shortconv\.|time_mix_)")
+
 
 class ArrayLength(int):
     """The length of an array, which stands for the array."""
@@ -55,6 +59,7 @@ class GgufFile:
     parameters: int
     tensor_kinds: tuple[str, ...]  # most values first
     matrix_kinds: frozenset[str]  # those of tensors with two dimensions and more, which carry most of the work
+    recurrent_layers: int = 0  # layers that keep a state instead of, or beside, keys and values
 
     @property
     def architecture(self) -> str:
@@ -122,8 +127,11 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
     end = 0  # of the data, counted from its start
     values_of_kind: Counter[str] = Counter()
     matrix_kinds = set()
+    recurrent_layers = set()
     for _ in range(num_tensors):
         name = reader.string()
+        if recurrent := _RECURRENT.match(name):
+            recurrent_layers.add(recurrent[1])
         num_dimensions = reader.scalar("I")
         if num_dimensions > 8:
             raise _damaged(path, f"tensor {name!r} has {num_dimensions} dimensions")
@@ -142,7 +150,8 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
     if num_tensors and start + end > size:
         raise _damaged(path, f"it needs {start + end} bytes and has {size}")
     kinds = tuple(kind for kind, _ in values_of_kind.most_common())
-    return GgufFile(path, size, version, metadata, values_of_kind.total(), kinds, frozenset(matrix_kinds))
+    parameters = values_of_kind.total()
+    return GgufFile(path, size, version, metadata, parameters, kinds, frozenset(matrix_kinds), len(recurrent_layers))
 
 
 class _Reader:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from specli.errors import ModelLoadError
 from specli.llama import hardware
+from specli.llama.cache import cached_states, state_bytes
 from specli.llama.fitness import require_runnable
 from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.model import LlamaModel
 from specli.llama.options import LoadOptions
-from specli.llama.parameters import on_gpu, planned_context, require_backend
+from specli.llama.parameters import on_gpu, planned_context, require_backend, require_exactness
 
 
 def load_models(
@@ -33,9 +34,10 @@ def load_models(
     for options in wanted:
         require_backend(options)
     planned = [(read_gguf(path), options) for (path, _), options in zip(chosen, wanted, strict=True)]
-    for file, _ in planned:
+    for file, options in planned:
         require_runnable(file)
-    _require_memory([(file, planned_context(file, options)) for file, options in planned if not on_gpu(options)])
+        require_exactness(file, options)
+    _require_memory([(file, options) for file, options in planned if not on_gpu(options)])
     models: list[LlamaModel] = []
     try:
         for file, options in planned:
@@ -48,18 +50,18 @@ def load_models(
     return models
 
 
-def _require_memory(models: Sequence[tuple[GgufFile, int]]) -> None:
-    """Refuse files that, each with its context in tokens, do not fit into this machine's memory together."""
+def _require_memory(models: Sequence[tuple[GgufFile, LoadOptions]]) -> None:
+    """Refuse files that, each with its cache, do not fit into this machine's memory together."""
     available = hardware.available_memory()
-    needed = [(file.path.name, _needed_bytes(file, context)) for file, context in models]
+    needed = [(file.path.name, _needed_bytes(file, options)) for file, options in models]
     if sum(size for _, size in needed) > available:
         parts = " + ".join(f"{size / 1e9:.2f} GB for {name}" for name, size in needed)
         hint = "A smaller model or `context` needs less; `draft_model` 'none' goes without the second model."
         raise ModelLoadError(f"{parts} do not fit in the {available / 1e9:.2f} GB of memory that are free.", hint)
 
 
-def _needed_bytes(file: GgufFile, context: int) -> int:
-    """Return about how many bytes a model takes: its weights, and keys and values of a full context in 16 bits."""
+def _needed_bytes(file: GgufFile, options: LoadOptions) -> int:
+    """Return about how many bytes a model takes: its weights, its states, and a full context in 16 bits."""
 
     def number(key: str) -> int:
         value = file.value(key)
@@ -69,4 +71,6 @@ def _needed_bytes(file: GgufFile, context: int) -> int:
     key_heads = min(number("attention.head_count_kv") or heads, heads)  # a list counts as its length
     width = number("embedding_length") // heads if heads else 0
     widths = (number("attention.key_length") or width) + (number("attention.value_length") or width)
-    return file.size + 2 * number("block_count") * key_heads * widths * context
+    layers = number("block_count") - file.recurrent_layers or number("block_count")
+    cache = 2 * layers * key_heads * widths * planned_context(file, options)
+    return file.size + cache + cached_states(file, options) * state_bytes(file)

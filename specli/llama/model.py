@@ -17,6 +17,7 @@ import numpy as np
 from specli.decoding.sampling import Floats
 from specli.errors import DecodeError, Interrupted, ModelLoadError, ModelUnsupportedError
 from specli.llama.binding import last_complaint, llama_cpp, version
+from specli.llama.cache import Cache, RecurrentCache
 from specli.llama.fitness import require_runnable
 from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.options import LoadOptions
@@ -27,6 +28,7 @@ from specli.llama.parameters import (
     on_gpu,
     planned_context,
     require_backend,
+    require_exactness,
 )
 from specli.llama.vocabulary import Vocabulary
 
@@ -43,9 +45,9 @@ class LlamaModel:
     is asked during loading and during long passes, and True breaks off.
 
     Raises:
-        OptionError: exact mode on a GPU.
+        OptionError: exact mode on a GPU, or for a model for which it is not known to hold.
         ModelFileError: the file is no whole GGUF.
-        ModelUnsupportedError: a model whose cache cannot be rewound, or that does not continue text.
+        ModelUnsupportedError: a model whose state cannot be taken back, or that does not continue text.
         ModelLoadError: llama.cpp refused it.
         Interrupted: `interrupted` said so.
     """
@@ -64,6 +66,7 @@ class LlamaModel:
         require_backend(self.options)
         self.file: GgufFile = file or read_gguf(path)
         require_runnable(self.file)
+        require_exactness(self.file, self.options)
         self._model: Any = None
         self._context: Any = None
         self._batch: Any = None
@@ -103,11 +106,14 @@ class LlamaModel:
         if why := self._why_unsupported():
             raise ModelUnsupportedError(f"{self.path.name} ({self.file.architecture}) {why}.", "Choose another model.")
         self.vocabulary = Vocabulary(self._model)
-        self._n_swa = int(llama_cpp.llama_model_n_swa(self._model))
+
+    def _is_recurrent(self) -> bool:
+        model = self._model
+        return bool(llama_cpp.llama_model_is_recurrent(model) or llama_cpp.llama_model_is_hybrid(model))
 
     def _why_unsupported(self) -> str:
-        if llama_cpp.llama_model_is_recurrent(self._model) or llama_cpp.llama_model_is_hybrid(self._model):
-            return "is a recurrent model: its state after a token cannot be taken back, nor a rejected draft token"
+        if self._is_recurrent() and not self.file.recurrent_layers:
+            return "has recurrent layers of a kind that specli does not know: rejected tokens could not be taken back"
         if llama_cpp.llama_model_has_encoder(self._model) or not llama_cpp.llama_model_has_decoder(self._model):
             return "is an encoder model and does not continue text"
         if llama_cpp.llama_model_is_diffusion(self._model):
@@ -125,7 +131,10 @@ class LlamaModel:
                 f"{last_complaint() or 'no reason given'}.",
                 "A smaller `context` needs less memory.",
             )
-        self._memory = llama_cpp.llama_get_memory(self._context)
+        if self._is_recurrent():
+            self._cache: Cache = RecurrentCache(self._context, int(parameters.n_seq_max))
+        else:
+            self._cache = Cache(self._context, int(llama_cpp.llama_model_n_swa(self._model)))
         self._abort = llama_cpp.ggml_abort_callback(lambda _user_data: self._interrupted())
         self._no_abort = llama_cpp.ggml_abort_callback()
         # llama.cpp rounds the context up and caps the batch by what was asked for: read both back.
@@ -184,7 +193,7 @@ class LlamaModel:
 
         Raises:
             DecodeError: a token id the model does not have, no room in the context, llama.cpp failed, or it is closed.
-            Interrupted: the user stopped it. In each case the cache is as it was before.
+            Interrupted: the user stopped it. In each case the cache holds what it did before, or less.
         """
         self.require_open()
         count = len(tokens)
@@ -194,18 +203,25 @@ class LlamaModel:
         if self.n_past + count > self.n_context:
             message = f"{self.n_past} tokens in the cache and {count} more do not fit in a context of {self.n_context}."
             raise DecodeError(message, "A larger `context` holds more.")
-        before, start = self.n_past, 0
-        while start < count:
-            # All rows must come from the last pass.
-            stop = count if count - start <= self.batch_size else min(start + self.batch_size, count - rows)
-            self._pass(tokens[start:stop], rows if stop == count else 0, before)
-            start = stop
+        if before := self._cache.prepare(self.n_past, count, rows):
+            self._passes(tokens[:before], 0)
+            self._cache.mark(self.n_past)
+        self._passes(tokens[before:], rows)
+        self._cache.fed(self.n_past, rows)
         if rows == 0:
             return np.empty((0, self.n_vocab), dtype=np.float32)
         logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits(self._context), (rows, self.n_vocab))
         if self.observer is not None:
             self.observer(self.n_past - rows, logits)
         return logits
+
+    def _passes(self, tokens: Sequence[int], rows: int) -> None:
+        before, count, start = self.n_past, len(tokens), 0
+        while start < count:
+            # All rows must come from the last pass.
+            stop = count if count - start <= self.batch_size else min(start + self.batch_size, count - rows)
+            self._pass(tokens[start:stop], rows if stop == count else 0, before)
+            start = stop
 
     def _pass(self, tokens: Sequence[int], rows: int, before: int) -> None:
         count = len(tokens)
@@ -215,8 +231,9 @@ class LlamaModel:
         self._flags[count - rows : count] = 1
         companion = self.options.exact and count == 1 and self._single_rows_differ()
         if companion:  # it asks for logits too: otherwise the last layers would still work on a single row
-            self._tokens[1], self._positions[1], self._flags[1] = tokens[0], 0, 1
-            self._batch.seq_id[1][0] = 1
+            sequence = self._cache.companion
+            self._tokens[1], self._positions[1], self._flags[1] = tokens[0], 0 if sequence else self.n_past + 1, 1
+            self._batch.seq_id[1][0] = sequence
         self._batch.n_tokens = count + companion
         # Asked for every operation of a pass, which is expensive for short passes; those end soon anyway.
         if count > _LONG_PASS:
@@ -225,14 +242,16 @@ class LlamaModel:
         llama_cpp.llama_synchronize(self._context)
         if count > _LONG_PASS:
             llama_cpp.llama_set_abort_callback(self._context, self._no_abort, None)
-        if companion:
-            llama_cpp.llama_memory_seq_rm(self._memory, 1, -1, -1)
-            self._batch.seq_id[1][0] = 0
+        self._batch.seq_id[1][0] = 0
         if status == 0:
             self.tokens.extend(tokens)
+            self._cache.passed(count)
+            if companion:
+                self._cache.drop_companion(self.n_past)
             return
-        llama_cpp.llama_memory_seq_rm(self._memory, 0, before, -1)
-        del self.tokens[before:]
+        if companion:
+            self._cache.drop_companion(self.n_past + 1)
+        del self.tokens[self._cache.recover(before) :]
         if status == 2 or self._interrupted():
             raise Interrupted
         why = f"code {status}: {last_complaint() or 'no reason given'}"
@@ -248,20 +267,8 @@ class LlamaModel:
         return bool(floats) or (self.threads > 1 and self.n_past + 1 > 256)
 
     def rewind(self, length: int) -> None:
-        """Drop cached tokens so that at most `length` are left; all of them where going back exactly is impossible.
-
-        Models with a sliding window keep only the last tokens of most layers. llama.cpp removes the tail without
-        complaint also when the window before it is gone already, and answers wrongly after that.
-        """
-        if length >= self.n_past:
-            return
-        exact = llama_cpp.llama_memory_seq_rm(self._memory, 0, length, -1)
-        if self._n_swa and length > 0:
-            exact &= llama_cpp.llama_memory_seq_pos_min(self._memory, 0) <= max(0, length - self._n_swa)
-        if not exact:
-            llama_cpp.llama_memory_clear(self._memory, True)
-            length = 0
-        del self.tokens[length:]
+        """Drop cached tokens so that at most `length` are left; fewer where the model cannot go back to that place."""
+        del self.tokens[self._cache.rewind(self.n_past, length) :]
 
     def close(self) -> None:
         """Free the memory; safe to call twice, and while a reply is being made: it can only be given up then."""

@@ -48,10 +48,11 @@ class LoadOptions:
             "identical with and without a draft. CPU only, and slower."
         ),
     ] = False
+    for_drafts: bool = False  # the model is fed token by token, and goes back by more than one pass
 
     def __post_init__(self) -> None:
         check(self)
 
     def for_draft(self) -> LoadOptions:
         """Return how the draft model is loaded beside a target with these options; it has no need of exact rows."""
-        return replace(self, gpu_layers=self.draft_gpu_layers, exact=False)
+        return replace(self, gpu_layers=self.draft_gpu_layers, exact=False, for_drafts=True)

@@ -12,6 +12,7 @@ from specli.decoding.options import MAX_DRAFT_LENGTH
 from specli.errors import OptionError
 from specli.llama import hardware
 from specli.llama.binding import llama_cpp
+from specli.llama.cache import sequences, snapshots, why_inexact
 from specli.llama.gguf import GgufFile
 from specli.llama.options import DEFAULT_CONTEXT, LoadOptions
 
@@ -52,6 +53,16 @@ def require_backend(options: LoadOptions) -> None:
         )
 
 
+def require_exactness(file: GgufFile, options: LoadOptions) -> None:
+    """Refuse exact mode for models for which it is not known to hold.
+
+    Raises:
+        OptionError: the options ask for it.
+    """
+    if options.exact and (why := why_inexact(file, options)):
+        raise OptionError(f"`exact` is not known to hold here: {why}.", "Leave it out.", field="exact")
+
+
 def runs_on_amx() -> bool:
     """Whether llama.cpp would use Intel's matrix tiles, in which its kernels can end the process.
 
@@ -88,14 +99,16 @@ def context_parameters(file: GgufFile, options: LoadOptions) -> Any:
     """Return llama.cpp's parameters for a cache and for passes."""
     parameters = llama_cpp.llama_context_default_params()
     parameters.n_ctx = planned_context(file, options)
-    batch = max(options.batch, 1 + options.exact)  # in exact mode a single token has a companion
+    parameters.n_seq_max = sequences(file, options)
+    parameters.kv_unified = parameters.n_seq_max > 1
+    batch = max(options.batch, parameters.n_seq_max)  # room for one token of each, else an assertion fails
     parameters.n_batch = parameters.n_ubatch = batch
     parameters.n_outputs_max = min(MAX_ROWS, batch)
     parameters.n_threads = parameters.n_threads_batch = options.threads or default_threads()
-    parameters.swa_full = options.exact  # else keep only the window, as llama.cpp's own tools do; `rewind` knows
+    # Else keep only the window, as llama.cpp's own tools do; `rewind` knows. Marks of recurrent models need all.
+    parameters.swa_full = options.exact or file.recurrent_layers > 0
     if options.exact:
-        # Single rows have kernels of their own, so they get a companion in a sequence of its own.
         parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
-        parameters.n_seq_max = 2
-        parameters.kv_unified = True
+    if file.recurrent_layers:
+        parameters.n_rs_seq = snapshots(file, options)
     return parameters

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import gguf
 import numpy as np
 import pytest
 from tiny import write_tiny_model
@@ -14,11 +13,11 @@ from specli.decoding.sampling import distribution
 from specli.engine.engine import Engine
 from specli.engine.options import ReplyOptions
 from specli.engine.reply import Piece
-from specli.errors import DecodeError, Interrupted, ModelFileError, ModelLoadError, ModelUnsupportedError, OptionError
+from specli.errors import DecodeError, Interrupted, ModelFileError, ModelLoadError, OptionError
 from specli.llama.binding import llama_cpp
 from specli.llama.model import LlamaModel, load_vocabulary
-from specli.llama.parameters import MAX_ROWS, default_threads
 from specli.llama.options import LoadOptions
+from specli.llama.parameters import MAX_ROWS, default_threads
 
 TEXT = [1, *range(5, 37)]
 
@@ -163,52 +162,6 @@ def test_files_llama_cpp_refuses(tiny_file, tmp_path):
     unknown.write_bytes(data.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lloma"))
     with pytest.raises(ModelLoadError):
         LlamaModel(unknown)
-
-
-def write_recurrent_model(path):
-    rng = np.random.default_rng(0)
-    width, inner, state, rank, kernel, n_vocab = 16, 32, 8, 4, 4, 40
-    writer = gguf.GGUFWriter(path, "mamba")
-    writer.add_context_length(512)
-    writer.add_embedding_length(width)
-    writer.add_feed_forward_length(0)
-    writer.add_head_count(0)
-    writer.add_block_count(1)
-    writer.add_ssm_conv_kernel(kernel)
-    writer.add_ssm_inner_size(inner)
-    writer.add_ssm_state_size(state)
-    writer.add_ssm_time_step_rank(rank)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([f"t{number}".encode() for number in range(n_vocab)])
-    writer.add_token_scores([0.0] * n_vocab)
-    writer.add_token_types([gguf.TokenType.NORMAL] * n_vocab)
-    shapes = {
-        "token_embd.weight": (n_vocab, width),
-        "output_norm.weight": (width,),
-        "blk.0.attn_norm.weight": (width,),
-        "blk.0.ssm_in.weight": (2 * inner, width),
-        "blk.0.ssm_conv1d.weight": (inner, kernel),
-        "blk.0.ssm_conv1d.bias": (inner,),
-        "blk.0.ssm_x.weight": (rank + 2 * state, inner),
-        "blk.0.ssm_dt.weight": (inner, rank),
-        "blk.0.ssm_dt.bias": (inner,),
-        "blk.0.ssm_a": (inner, state),
-        "blk.0.ssm_d": (inner,),
-        "blk.0.ssm_out.weight": (width, inner),
-    }
-    for name, shape in shapes.items():
-        writer.add_tensor(name, rng.standard_normal(shape).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def test_recurrent_models_are_refused_with_the_reason(tmp_path):
-    with pytest.raises(ModelUnsupportedError, match="recurrent model: its state after a token cannot be taken back"):
-        LlamaModel(write_recurrent_model(tmp_path / "mamba.gguf"))
 
 
 def test_a_sliding_window_is_never_rewound_wrongly(model_file):

@@ -17,6 +17,25 @@ TEMPLATE = (
 )
 
 
+def add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int, letters: list[str], template: str | None) -> None:
+    """Add a byte-less SPM vocabulary: the special tokens, the letters, and padding."""
+    texts = (SPECIAL + letters)[:n_vocab]
+    texts += [f"<pad{number}>" for number in range(n_vocab - len(texts))]
+    kinds = [gguf.TokenType.UNKNOWN] + [gguf.TokenType.CONTROL] * 4
+    kinds += [gguf.TokenType.NORMAL] * (n_vocab - len(kinds))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([text.replace(" ", "▁").encode() for text in texts])
+    writer.add_token_scores([0.0] * n_vocab)
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(False)
+    if template is not None:
+        writer.add_chat_template(template)
+
+
 def write_tiny_model(
     path: Path,
     *,
@@ -53,21 +72,7 @@ def write_tiny_model(
     writer.add_rope_dimension_count(width // heads)
     writer.add_file_type(0)
 
-    texts = (SPECIAL + (letters or LETTERS))[:n_vocab]
-    texts += [f"<pad{number}>" for number in range(n_vocab - len(texts))]
-    kinds = [gguf.TokenType.UNKNOWN] + [gguf.TokenType.CONTROL] * 4
-    kinds += [gguf.TokenType.NORMAL] * (n_vocab - len(kinds))
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([text.replace(" ", "▁").encode() for text in texts])
-    writer.add_token_scores([0.0] * n_vocab)
-    writer.add_token_types(kinds)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    writer.add_add_bos_token(True)
-    writer.add_add_space_prefix(False)
-    if template is not None:
-        writer.add_chat_template(template)
+    add_vocabulary(writer, n_vocab, letters or LETTERS, template)
 
     def tensor(name: str, *shape: int, scale: float = 1.0) -> None:
         writer.add_tensor(name, (rng.standard_normal(shape) * scale).astype(np.float32))
