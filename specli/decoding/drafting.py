@@ -128,8 +128,11 @@ def _looked_up(tokens: Sequence[int]) -> Draft:
 class ScheduledDrafter:
     """Drafts as a schedule plans: with a draft model, by looking up what occurred before, or not at all."""
 
-    def __init__(self, schedule: Schedule, model: DraftModelDrafter | None, index: LookupIndex | None) -> None:
+    def __init__(
+        self, schedule: Schedule, target: LanguageModel, model: DraftModelDrafter | None, index: LookupIndex | None
+    ) -> None:
         self._schedule = schedule
+        self._target = target
         self._model = model
         self._index = index
         self.plan = schedule.plan(0)  # of the present round
@@ -149,7 +152,8 @@ class ScheduledDrafter:
             self._index.extend(tokens)
             match = self._index.find()
         backlog = self._model.backlog(tokens) if self._model is not None else 0
-        self.plan = self._schedule.plan(limit, backlog, match.length if match is not None else 0)
+        replayed = max(0, len(tokens) - 1 - self._target.n_past)
+        self.plan = self._schedule.plan(limit, backlog, match.length if match is not None else 0, replayed)
         if self._index is not None and match is not None and self.plan.lookup_length:
             return _looked_up(self._index.continuation(match, self.plan.lookup_length))
         return self._model.propose(tokens, limit, self.plan) if self._model is not None else Draft()

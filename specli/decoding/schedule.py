@@ -17,7 +17,7 @@ budget bounds what drafts may lose against the baseline, plain decoding.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -36,6 +36,8 @@ _REFRESH = 8  # rounds that follow the same estimates, so that a round without a
 _SHARING = 10  # rounds that share what it costs a draft model to catch up: it is seldom left again at once
 # The longest draft by a draft model, and the longest looked up: a bound on the arithmetic of a round.
 LONGEST_DRAFT, LONGEST_LOOKUP = 24, 48
+MOST_REPLAYED = 16  # tokens read again that are told apart
+_REPLAY_ROWS = 4  # rows over which the cost of one more is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,21 @@ _ALL, _FIRST_MATCH = len(_CONFIDENCES) + 1, len(_CONFIDENCES) + 2
 class _Estimates:
     """What decisions follow for some rounds."""
 
+    rows: list[float]  # seconds of a target pass by the number of its rows, less one
     rounds: list[float]  # seconds of a round by draft length: of the target pass, which is all that a lookup takes
     model_rounds: list[float]  # the same with a draft by the model
     acceptance: list[float]  # [kinds]
     rate: float  # tokens per second that each decision must be worth
+
+    def after(self, replayed: int) -> _Estimates:
+        """Return estimates for a round whose target pass reads so many tokens again."""
+        replayed = min(replayed, MOST_REPLAYED)
+        more = [self.rows[length + replayed] - seconds for length, seconds in enumerate(self.rows[: len(self.rounds)])]
+        rounds, model_rounds = (
+            [seconds + again for seconds, again in zip(known, more, strict=True)]
+            for known in (self.rounds, self.model_rounds)
+        )
+        return replace(self, rounds=rounds, model_rounds=model_rounds)
 
     def best(
         self, rounds: list[float], acceptance: float, limit: int, length: int = 0, prefix: float = 1.0
@@ -92,6 +105,7 @@ class DraftPlan:
     _estimates: _Estimates
     _limit: int  # of a draft by the model; 0 where none may be made
     _catch_up: float  # what reading the draft model's backlog takes, in draft tokens
+    replayed: int = 0  # tokens that the target pass reads again
     lookup_length: int = 0  # tokens to look up; 0 where the draft does not come from a lookup
     kinds: list[int] = field(default_factory=list)  # [length] of the draft's tokens
     passes: float = 0.0  # of the draft model, in draft tokens, catching up included
@@ -135,14 +149,19 @@ class Schedule:
     forget, drafts that did not pay are tried again some time later.
 
     `limit` is the longest draft by a draft model, 0 where there is none; `budget` is what a reply may lose against
-    plain decoding, in plain tokens.
+    plain decoding, in plain tokens. With `replays` the target reads what was kept of a draft again.
     """
 
     def __init__(
-        self, costs: PassCosts, limit: int = LONGEST_DRAFT, experience: Experience | None = None, budget: float = BUDGET
+        self,
+        costs: PassCosts,
+        limit: int = LONGEST_DRAFT,
+        experience: Experience | None = None,
+        budget: float = BUDGET,
+        replays: bool = False,
     ) -> None:
         known = experience or Experience()
-        self._costs, self._limit = costs, limit
+        self._costs, self._limit, self._replays = costs, limit, replays
         self._reply_budget = self._budget = budget
         self._prior = _PRIOR_WEIGHT * np.array([*known.acceptance, known.overall, *known.matches])  # [kinds] accepted
         self._accepted, self._tested = np.zeros((2, len(self._prior)))  # [kinds] tokens
@@ -164,17 +183,20 @@ class Schedule:
         """Start a reply: each has the same budget, whatever those before it gained or lost."""
         self._budget = self._reply_budget
 
-    def plan(self, limit: int, backlog: int = 0, match_length: int = 0) -> DraftPlan:
+    def plan(self, limit: int, backlog: int = 0, match_length: int = 0, replayed: int = 0) -> DraftPlan:
         """Start a round.
 
         Its draft may have `limit` tokens. The draft model must read a `backlog` of tokens before it can draft. The last
-        `match_length` tokens have occurred before in the same order; 0 rules out a lookup.
+        `match_length` tokens have occurred before in the same order; 0 rules out a lookup. The target pass reads
+        `replayed` tokens again, whatever is drafted.
         """
         if self._rounds >= _REFRESH:
             self._estimates = self._estimate()
         known, catch_up = self._estimates, CATCH_UP * backlog
+        if replayed:
+            known = known.after(replayed)
         longest = self._affordable(known.model_rounds, min(limit, self._limit), catch_up) if self.expects_drafts else 0
-        plan = DraftPlan(known, longest, catch_up)
+        plan = DraftPlan(known, longest, catch_up, replayed)
         if match_length:
             kind = _FIRST_MATCH + bisect_right(_MATCHES, match_length)
             affordable = self._affordable(known.rounds, min(limit, LONGEST_LOOKUP))
@@ -185,7 +207,7 @@ class Schedule:
 
     def observe(self, plan: DraftPlan, num_accepted: int, pass_seconds: float, draft_seconds: float) -> None:
         """Learn how many tokens of a draft were accepted, and what seconds the target pass and drafting took."""
-        rows = len(plan.kinds) + 1
+        rows = plan.replayed + len(plan.kinds) + 1
         pass_seconds, draft_seconds = self._costs.observe(rows, pass_seconds, plan.passes, draft_seconds)
         for position, kind in enumerate(plan.kinds[: num_accepted + 1]):
             for counted in (kind,) if plan.lookup_length else (kind, _ALL):
@@ -194,7 +216,7 @@ class Schedule:
         # A pass without a draft is the baseline, whatever it took. A draft cannot lose more than there was, unless the
         # costs were wrong, as when the machine has become slower: that is no reason to stay away for long.
         plain = self._estimates.rounds[0]
-        gained = (num_accepted + 1 - pass_seconds / plain if plan.kinds else 0.0) - draft_seconds / plain
+        gained = (num_accepted + 1 - pass_seconds / plain if rows > 1 else 0.0) - draft_seconds / plain
         self._budget = max(self._budget + gained, 0.0) + _BUDGET_GROWTH * (num_accepted + 1)
         self._rounds += 1
 
@@ -216,9 +238,15 @@ class Schedule:
         self._tested *= _MEMORY**self._rounds
         self._rounds = 0
         lengths = np.arange(max(self._limit, LONGEST_LOOKUP) + 1)
-        rounds = self._costs.all_seconds(lengths + 1)
-        model_rounds = rounds + self._costs.draft_seconds * lengths
+        rows = self._costs.all_seconds(np.arange(len(lengths) + MOST_REPLAYED) + 1)
         acceptance = self._rates()
+        rounds = rows[: len(lengths)]
+        if self._replays:
+            # What is kept of a draft, and the token before it, are read again unless all of it is accepted.
+            ends = acceptance[_ALL] ** lengths * (1 - acceptance[_ALL])  # probability that so many are accepted
+            read_again = np.cumsum(ends * (lengths + 1)) - ends * (lengths + 1)
+            rounds = rounds + read_again * (rows[_REPLAY_ROWS] - rows[0]) / _REPLAY_ROWS
+        model_rounds = rounds + self._costs.draft_seconds * lengths
         tokens = np.cumsum(acceptance[_ALL] ** lengths)  # that a round yields, by draft length
         rate = float(np.max((tokens / model_rounds)[: self._limit + 1]))
-        return _Estimates(rounds.tolist(), model_rounds.tolist(), acceptance, rate)
+        return _Estimates(rows.tolist(), rounds.tolist(), model_rounds.tolist(), acceptance, rate)

@@ -44,7 +44,7 @@ class Speculation:
         if options.drafter != "model":
             index = self._index
         if options.draft_length is None and (model is not None or index is not None):
-            return ScheduledDrafter(self._schedule(target, draft, options), model, index)
+            return ScheduledDrafter(self._schedule(target, draft, options), target, model, index)
         return model or (LookupDrafter(index) if index is not None else None)
 
     def _schedule(self, target: LlamaModel, draft: LlamaModel | None, options: ReplyOptions) -> Schedule:
@@ -54,7 +54,8 @@ class Speculation:
         key = _key(target, draft, options)
         if reproducible or key not in self._schedules:
             costs = replace(self.curve(target, draft), learns=not reproducible)
-            schedule = Schedule(costs, LONGEST_DRAFT if draft else 0, load_experience(*key))
+            longest = LONGEST_DRAFT if draft else 0
+            schedule = Schedule(costs, longest, load_experience(*key), replays=target.replays)
             if reproducible:
                 return schedule
             self._schedules[key] = schedule

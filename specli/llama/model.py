@@ -172,6 +172,11 @@ class LlamaModel:
         return self.vocabulary.size
 
     @property
+    def replays(self) -> bool:
+        """Whether tokens before a rejected one may have to be fed again: `rewind` then leaves fewer than asked for."""
+        return self._cache.replays
+
+    @property
     def end_tokens(self) -> frozenset[int]:
         """End-of-generation tokens."""
         return self.vocabulary.end_tokens

@@ -249,3 +249,36 @@ def test_a_reproducible_schedule_does_not_look_at_the_clock():
         plans.append(lengths)
     assert plans[0] == plans[1]
     assert len(set(plans[0])) > 2
+
+
+class TestReplays:
+    """Recurrent targets read what was kept of a draft again, which is counted in decisions and in what is learned."""
+
+    # A row costs half a pass more: drafts that are half accepted pay, but not if they are read twice.
+    COSTS = PassCosts(32, {1: 10.0, 2: 14.0, 3: 18.0, 4: 22.0, 5: 26.0, 8: 38.0, 16: 70.0}, 1.0)
+
+    def test_what_is_read_again_after_a_rejection_makes_drafts_dearer(self):
+        experience = Experience(overall=0.6)
+        assert Schedule(self.COSTS, experience=experience).expects_drafts
+        assert not Schedule(self.COSTS, experience=experience, replays=True).expects_drafts
+        assert Schedule(self.COSTS, experience=Experience(overall=0.95), replays=True).expects_drafts
+
+    def test_a_pass_that_reads_tokens_again_is_no_slower_machine(self):
+        schedule = Schedule(self.COSTS, replays=True)
+        before = self.COSTS.seconds(1)
+        for _ in range(50):
+            plan = schedule.plan(0, replayed=4)
+            schedule.observe(plan, 0, self.COSTS.seconds(5), 0.0)
+        assert self.COSTS.seconds(1) == pytest.approx(before)
+
+    def test_reading_again_is_paid_from_the_budget(self):
+        schedule = Schedule(self.COSTS, replays=True)
+        full = schedule.plan(24)._limit
+        for _ in range(3):
+            schedule.observe(schedule.plan(0, replayed=4), 0, self.COSTS.seconds(5), 0.0)
+        assert schedule.plan(24)._limit < full
+
+    def test_rows_after_those_read_again_cost_what_they_do_there(self):
+        steps = PassCosts(32, {1: 10.0, 4: 10.0, 5: 40.0, 16: 40.0}, 0.1)
+        assert Schedule(steps).plan(3).worth() > 0
+        assert Schedule(steps).plan(3, replayed=3).worth() <= 0

@@ -204,7 +204,7 @@ def write_lfm2(path: Path, shape: Shape | None = None, *, seed: int = 0, kind: s
 
 
 def write_qwen35(path: Path, shape: Shape | None = None, *, seed: int = 0, kind: str = "F32", every: int = 4) -> Path:
-    """Write a Qwen 3.5: gated delta nets, attention in each layer of `every`, and one more for multi-token prediction."""
+    """Write a Qwen 3.5: gated delta nets, attention in every fourth layer, and one more for multi-token prediction."""
     shape = shape or Shape(state_groups=2)
     trunk, layers = shape.layers, shape.layers + 1
     model = HybridWriter(path, "qwen35", Shape(**{**vars(shape), "layers": layers}), seed, kind)

@@ -230,7 +230,7 @@ def test_exact_mode_gives_single_rows_the_bits_of_many(tmp_path, architecture, k
 
 
 def test_exact_mode_is_refused_where_it_is_not_known_to_hold(files):
-    with pytest.raises(OptionError, match="mamba.gguf .mamba. has recurrent layers that compute single tokens"):
+    with pytest.raises(OptionError, match=r"mamba.gguf .mamba. has recurrent layers that compute single tokens"):
         LlamaModel(files["mamba"], LoadOptions(exact=True))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from hybrids import WRITERS, Shape
 
 from specli.terminal import plots
 
@@ -26,6 +27,18 @@ def test_nothing_is_found(audit):
     assert "Minimum detectable effect (90 % power): " in result.out
     assert "No difference: with and without the draft, " in result.out
     assert result.err == ""
+
+
+@pytest.mark.parametrize("architecture", ["qwen35", "granitehybrid"])
+def test_a_hybrid_pair(audit, tmp_path, architecture):
+    shape = Shape(sharpness=2.0, state_groups=2 if architecture == "qwen35" else 1)  # models that often agree by chance
+    files = [WRITERS[architecture](tmp_path / f"{seed}.gguf", shape, seed=seed) for seed in (3, 4)]
+    pair = ("-m", str(files[0]), "-md", str(files[1]), *FULL)
+    result = audit(*pair)
+    assert result.code == 0
+    assert "No bias found: p = " in result.out
+    assert "No difference: with and without the draft, " in result.out
+    assert audit(*pair, "--samples", "4000", "--control").code == 3
 
 
 def test_json(audit):
