@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from specli.llama.model import default_threads
+from specli.llama.parameters import default_threads
 from specli.models.files import Silent, ensure_file
 from specli.models.registry import load_registry
 

@@ -148,7 +148,7 @@ class ByTheSchedule(ScheduledDrafter):
     def __init__(self, model, sampling, draw, n_vocab):
         schedule = Schedule(PassCosts(*self.costs, learns=False))
         inner = DraftModelDrafter(model, sampling, draw, n_vocab)
-        super().__init__(schedule, inner, LookupIndex() if self.look_up else None)
+        super().__init__(schedule, model, inner, LookupIndex() if self.look_up else None)
 
 
 class ByTheHesitantSchedule(ByTheSchedule):

@@ -17,6 +17,7 @@ from tiny import write_tiny_model
 from specli.engine.conversation import Conversation
 from specli.evaluation.journal import read_journal
 from specli.llama.model import load_vocabulary
+from specli.llama.options import LoadOptions
 from specli.llama.text import Message, chat_prompt
 from specli.models.files import find_file
 from specli.models.pair import choose_pair
@@ -106,7 +107,9 @@ def test_a_comparison(first):
     header, measured = read_journal(first / "comparison.jsonl")
     found = json.loads(json.dumps(asdict(header.settings)))
     assert found.pop("drafter") == "auto"  # these came later
-    assert [found[load].pop("draft_gpu_layers") for load in ("target_load", "draft_load")] == [None, None]
+    for load in ("target_load", "draft_load"):
+        later = {key: found[load].pop(key) for key in found[load].keys() - head["settings"][load].keys()}
+        assert later == {key: value for key, value in asdict(LoadOptions()).items() if key in later}
     assert found == head["settings"]
     assert [facts.quantization for facts in header.models] == ["F32", "F32"]
     wanted = [{"configuration" if key == "arm" else key: value for key, value in line.items()} for line in lines]
