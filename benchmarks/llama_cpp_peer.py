@@ -35,8 +35,8 @@ from specli.engine.options import ReplyOptions
 from specli.evaluation.comparison import by_turns
 from specli.evaluation.prompts import Prompt, load_prompts
 from specli.evaluation.summary import Interval, bootstrap_mean_of_classes, bootstrap_median
-from specli.llama.parameters import default_threads
 from specli.llama.options import LoadOptions
+from specli.llama.parameters import default_threads
 from specli.llama.text import render_template
 from specli.models.files import Silent, ensure_file
 from specli.models.registry import load_registry

@@ -9,6 +9,7 @@ import pytest
 from hybrids import Shape, write_qwen35
 from test_exactness import resample_from_target
 from tiny import write_tiny_model
+from toys import shared
 
 from specli.decoding.drafting import DraftModelDrafter
 from specli.decoding.loop import LoopOptions, decode
@@ -73,7 +74,7 @@ def sample(models, rule: str, count: int) -> Counter:
     for number in range(count):
         if rule == "coupled":  # its noise is a function of the position, so each sample needs a seed of its own
             verifier = make_verifier(rule, number)
-        drafter = DraftModelDrafter(draft, SAMPLING, verifier.draw_draft, target.n_vocab)
+        drafter = DraftModelDrafter(draft, SAMPLING, verifier.draw_draft, shared(target, draft))
         tokens = list(PROMPT)
         for _ in decode(target, drafter, verifier, tokens, options, Metrics()):
             pass

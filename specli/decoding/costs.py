@@ -102,9 +102,11 @@ def measure_costs(
     many there are; `interrupted` is asked between passes, and True ends and returns None.
     """
     context = len(text) - max(rows)
-    for model in filter(None, (target, draft)):
-        model.rewind(0)
-        model.feed(text[:context], rows=0)
+    known = [min(token, draft.n_vocab - 1) for token in text] if draft is not None else []  # whatever they mean to it
+    for model, read in ((target, text), (draft, known)):
+        if model is not None:
+            model.rewind(0)
+            model.feed(read[:context], rows=0)
     taken: dict[int, list[float]] = {size: [] for size in rows}
     drafting: list[float] = []
     started = perf_counter()
@@ -117,7 +119,7 @@ def measure_costs(
         progress(done, (repeats + 1) * len(rows))
         taken[rows[number]].append(_time_pass(target, text[context:], rows[number]))
         if draft is not None:
-            drafting.append(_time_pass(draft, text[context:], 1))
+            drafting.append(_time_pass(draft, known[context:], 1))
     for size in (size for _ in range(_CHECKS) for size in doubtful(_typical(taken))):
         if interrupted():
             return None

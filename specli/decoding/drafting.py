@@ -7,8 +7,9 @@ that is known before drawing it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from specli.decoding.lookup import LookupIndex
@@ -17,6 +18,7 @@ from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, confidence, distribution
 from specli.decoding.schedule import DraftPlan, Schedule
 from specli.decoding.verification import Draft
+from specli.decoding.vocabularies import SharedVocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +45,35 @@ class Drafter(Protocol):
         """Learn what became of the last draft."""
 
 
+class ModelDrafter(Drafter, Protocol):
+    """Drafts with a model, as a plan says."""
+
+    def backlog(self, tokens: Sequence[int]) -> int:
+        """Return how many tokens before the last one the model has not read."""
+
+    def propose(self, tokens: Sequence[int], limit: int, plan: DraftPlan | None = None) -> Draft:
+        """Propose up to `limit` tokens; a plan may end the draft earlier, asked before each pass and each token."""
+
+
 class DraftModelDrafter:
-    """Drafts with a smaller model of the same vocabulary.
+    """Drafts with a smaller model of the same vocabulary, or nearly the same.
 
     Best is the sampling of the target. `draw` draws a token for a position of the text, see `Verifier.draw_draft`. Only
-    token ids below `n_vocab` are drafted, which the target knows; vocabularies may differ by padding.
+    tokens are drafted that are the same for the target.
     """
 
     def __init__(
-        self, model: LanguageModel, sampling: SamplingOptions, draw: Callable[[Distribution, int], int], n_vocab: int
+        self,
+        model: LanguageModel,
+        sampling: SamplingOptions,
+        draw: Callable[[Distribution, int], int],
+        vocabulary: SharedVocabulary,
     ) -> None:
+        never = tuple((token, -math.inf) for token in vocabulary.differing)
         self._model = model
-        self._sampling = sampling
+        self._sampling = replace(sampling, logit_bias=(*sampling.logit_bias, *never)) if never else sampling
         self._draw = draw
-        self._n_vocab = min(n_vocab, model.n_vocab)
+        self._vocabulary = vocabulary
 
     def backlog(self, tokens: Sequence[int]) -> int:
         """Return how many tokens before the last one the model has not read."""
@@ -65,7 +82,7 @@ class DraftModelDrafter:
     def prefill(self, tokens: Sequence[int]) -> None:
         """Read the prompt, all that fits; a draft model with a shorter context drafts while it lasts."""
         if self._can_read(tokens):
-            self._model.feed(tokens[self._model.n_past :], rows=0)
+            self._model.feed(self._vocabulary.read(tokens[self._model.n_past :]), rows=0)
 
     def propose(self, tokens: Sequence[int], limit: int, plan: DraftPlan | None = None) -> Draft:
         """Draw up to `limit` tokens from the model, an end-of-generation token being the last one.
@@ -77,16 +94,16 @@ class DraftModelDrafter:
             return Draft()
         drafted: list[int] = []
         probs: list[Distribution] = []
-        pending = tokens[self._model.n_past :]
+        pending = self._vocabulary.read(tokens[self._model.n_past :])
         while plan is None or plan.wants_pass():
-            row = self._model.feed(pending, rows=1)[0, : self._n_vocab]
+            row = self._model.feed(pending, rows=1)[0, : self._vocabulary.size]
             history = [*tokens, *drafted] if self._sampling.has_penalties else ()
             found = distribution(row, self._sampling, history)
             if plan is not None and not plan.wants_token(confidence(row, found)):
                 break
             probs.append(found)
             drafted.append(self._draw(probs[-1], len(tokens) + len(drafted)))
-            if len(drafted) == limit or drafted[-1] in self._model.end_tokens:
+            if len(drafted) == limit or drafted[-1] in self._vocabulary.end_tokens:
                 break
             pending = drafted[-1:]
         return Draft(drafted, probs)
@@ -96,9 +113,7 @@ class DraftModelDrafter:
         self._model.rewind(outcome.valid)  # also if there is none: a recurrent model learns what stays
 
     def _can_read(self, tokens: Sequence[int]) -> bool:
-        """Whether all unread tokens fit and are in the vocabulary; the target's padding may hold ids of its own."""
-        unread = tokens[self._model.n_past :]
-        return len(tokens) <= self._model.n_context and max(unread, default=0) < self._model.n_vocab
+        return len(tokens) <= self._model.n_context
 
 
 class LookupDrafter:
@@ -129,7 +144,7 @@ class ScheduledDrafter:
     """Drafts as a schedule plans: with a draft model, by looking up what occurred before, or not at all."""
 
     def __init__(
-        self, schedule: Schedule, target: LanguageModel, model: DraftModelDrafter | None, index: LookupIndex | None
+        self, schedule: Schedule, target: LanguageModel, model: ModelDrafter | None, index: LookupIndex | None
     ) -> None:
         self._schedule = schedule
         self._target = target

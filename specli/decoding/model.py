@@ -28,6 +28,10 @@ class LanguageModel(Protocol):
         """How many rows of logits one pass returns at most."""
 
     @property
+    def tokens(self) -> Sequence[int]:
+        """The tokens that the cache holds."""
+
+    @property
     def n_past(self) -> int:
         """How many tokens the cache holds now."""
 

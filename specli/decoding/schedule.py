@@ -118,7 +118,9 @@ class DraftPlan:
         if self.kinds:
             acceptance += _STAYS * (known.acceptance[self.kinds[-1]] - acceptance)
         _, worth = known.best(known.model_rounds, acceptance, self._limit, len(self.kinds), self._prefix)
-        draft = known.model_rounds[1] - known.rounds[1]  # seconds of a draft token
+        draft = (
+            known.model_rounds[2] - known.model_rounds[1] - (known.rounds[2] - known.rounds[1])
+        )  # seconds of a token
         return worth if self.passes else worth - known.rate * draft * self._catch_up / _SHARING
 
     def wants_pass(self) -> bool:
@@ -127,6 +129,10 @@ class DraftPlan:
             return False
         self.passes += 1 if self.passes else 1 + self._catch_up
         return True
+
+    def resize(self, length: int) -> None:
+        """Take note that the draft has another length than the model drew: its text was tokenized again."""
+        self.kinds = [*self.kinds[:length], *self.kinds[-1:] * (length - len(self.kinds))]
 
     def wants_token(self, confidence: float) -> bool:
         """Whether to draw a token from the distribution, whose largest probability is `confidence`."""
@@ -149,7 +155,8 @@ class Schedule:
     forget, drafts that did not pay are tried again some time later.
 
     `limit` is the longest draft by a draft model, 0 where there is none; `budget` is what a reply may lose against
-    plain decoding, in plain tokens. With `replays` the target reads what was kept of a draft again.
+    plain decoding, in plain tokens. With `replays` the target reads what was kept of a draft again. The draft model
+    makes `held_back` tokens more than it proposes.
     """
 
     def __init__(
@@ -159,9 +166,10 @@ class Schedule:
         experience: Experience | None = None,
         budget: float = BUDGET,
         replays: bool = False,
+        held_back: int = 0,
     ) -> None:
         known = experience or Experience()
-        self._costs, self._limit, self._replays = costs, limit, replays
+        self._costs, self._limit, self._replays, self._held_back = costs, limit, replays, held_back
         self._reply_budget = self._budget = budget
         self._prior = _PRIOR_WEIGHT * np.array([*known.acceptance, known.overall, *known.matches])  # [kinds] accepted
         self._accepted, self._tested = np.zeros((2, len(self._prior)))  # [kinds] tokens
@@ -246,7 +254,7 @@ class Schedule:
             ends = acceptance[_ALL] ** lengths * (1 - acceptance[_ALL])  # probability that so many are accepted
             read_again = np.cumsum(ends * (lengths + 1)) - ends * (lengths + 1)
             rounds = rounds + read_again * (rows[_REPLAY_ROWS] - rows[0]) / _REPLAY_ROWS
-        model_rounds = rounds + self._costs.draft_seconds * lengths
+        model_rounds = rounds + self._costs.draft_seconds * (lengths + self._held_back * (lengths > 0))
         tokens = np.cumsum(acceptance[_ALL] ** lengths)  # that a round yields, by draft length
         rate = float(np.max((tokens / model_rounds)[: self._limit + 1]))
         return _Estimates(rows.tolist(), rounds.tolist(), model_rounds.tolist(), acceptance, rate)

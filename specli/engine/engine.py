@@ -16,7 +16,6 @@ from specli.decoding.loop import Emitted, FinishReason, LoopOptions, Origin, Pro
 from specli.decoding.metrics import Metrics
 from specli.decoding.options import SamplingOptions
 from specli.decoding.schedule import LONGEST_LOOKUP
-from specli.decoding.sequences import shared_prefix
 from specli.decoding.verification import Verifier, make_verifier
 from specli.engine.options import ReplyOptions
 from specli.engine.reply import Piece, Reply, ReplyEvent, ReplyStream
@@ -25,7 +24,6 @@ from specli.errors import ContextFullError, PromptError, TemplateError
 from specli.llama.loading import load_models
 from specli.llama.model import LlamaModel
 from specli.llama.options import LoadOptions
-from specli.llama.pairing import require_pair
 from specli.llama.text import Message, TextStream, chat_prompt, plain_prompt
 
 
@@ -39,12 +37,10 @@ class Engine:
     """
 
     def __init__(self, target: LlamaModel, draft: LlamaModel | None = None, *, load_seconds: float = 0.0) -> None:
-        if draft is not None:
-            require_pair(target, draft)
         self.target = target
         self.draft = draft
         self.load_seconds = load_seconds
-        self._speculation = Speculation()
+        self._speculation = Speculation(target, draft)
         self._running: Generator[ReplyEvent] | None = None
 
     @classmethod
@@ -209,10 +205,9 @@ class Engine:
     ) -> Generator[ReplyEvent]:
         seed = secrets.randbits(32) if options.seed is None else options.seed
         verifier = verifier or make_verifier(options.verification, seed)
-        drafter = self._speculation.drafter(self.target, self.draft, options, self.draft_sampling(options), verifier)
+        drafter = self._speculation.drafter(options, self.draft_sampling(options), verifier)
         tokens = list(prompt)
-        for model in filter(None, (self.target, self.draft)):
-            model.rewind(shared_prefix(model.tokens, tokens))
+        self._speculation.rewind(tokens)
         metrics = Metrics(load_seconds=self.load_seconds)
         stream = TextStream(self.target.vocabulary, options.stop)
         pieces: list[str] = []
@@ -250,12 +245,11 @@ class Engine:
 
     def calibrate(self, *, again: bool = False) -> PassCosts:
         """Return what passes of these models cost here; see `Speculation.curve`."""
-        return self._speculation.curve(self.target, self.draft, again=again)
+        return self._speculation.curve(again=again)
 
     def remember(self, options: ReplyOptions) -> None:
         """Keep on disk what replies with these options taught about drafts; see `Speculation.remember`."""
-        if self.draft is not None:
-            self._speculation.remember(self.target, self.draft, options)
+        self._speculation.remember(options)
 
     def use_draft(self, draft: LlamaModel | None) -> None:
         """Draft with another model from now on, or with none; whoever loaded the one before closes it.
@@ -265,8 +259,7 @@ class Engine:
         """
         if draft is self.draft:
             return
-        if draft is not None:
-            require_pair(self.target, draft)
+        self._speculation.use_draft(draft)
         self._end_reply()
         self.draft = draft
 

@@ -10,7 +10,7 @@ from specli.decoding.options import MAX_DRAFT_LENGTH, SamplingOptions
 from specli.errors import OptionError
 from specli.options import Option, check
 
-DRAFTERS = ("auto", "model", "lookup")
+DRAFTERS = ("auto", "model", "text", "lookup")
 VERIFICATIONS = ("block", "token", "match", "coupled")
 
 
@@ -35,8 +35,9 @@ class ReplyOptions:
     drafter: Annotated[
         str,
         Option(
-            "Where drafts come from: model is the draft model; lookup continues what occurred before in the text, "
-            "without a model; auto takes what is worth more.",
+            "Where drafts come from: model is the draft model; text takes the draft model's text, tokenized again, as "
+            "always where its vocabulary differs; lookup continues what occurred before in the text, without a model; "
+            "auto takes what is worth more.",
             choices=DRAFTERS,
         ),
     ] = "auto"

@@ -52,7 +52,8 @@ class Settings:
         if len(self.configurations) == len(set(self.temperatures)):
             hint = "Name a `draft_model`; a `draft_length` of 0 compares the baseline with itself."
             raise OptionError("there is nothing to compare the baseline with.", hint)
-        unused = [name for name in self.drafts if self.drafter == ("model" if name == LOOKUP else "lookup")]
+        needs_model = self.drafter in ("model", "text")
+        unused = [name for name in self.drafts if (needs_model if name == LOOKUP else self.drafter == "lookup")]
         if unused:
             message = (
                 f"`drafter` is {self.drafter!r}, so the draft model {unused[0].replace(LOOKUP, 'none')!r} is unused."

@@ -1,64 +1,76 @@
-"""The pair check: can this draft model serve this target model, and if not, why. It needs vocabularies, not weights."""
+"""The pair check: can this draft model serve this target model, and how. It needs vocabularies, not weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specli.decoding.vocabularies import SharedVocabulary
 from specli.errors import PairError
 from specli.llama.model import LlamaModel
 from specli.llama.vocabulary import Vocabulary
+
+_MOST_DIFFERING = 0.05  # of the shared ids; the pairs of one family that are known differ in 0.2 % at most
 
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
     """The outcome of a pair check."""
 
-    problems: tuple[str, ...]  # why the pair does not work, the most telling reason first
+    problems: tuple[str, ...]  # why the draft's tokens cannot be the target's, the most telling reason first
+    as_text: bool  # whether the draft model's text can be used, tokenized again for the target
     shared_tokens: int  # ids below this are in both vocabularies
     target_tokens: int
     draft_tokens: int
+    differing: tuple[int, ...]  # ids in both that are another text for each
 
     @property
     def compatible(self) -> bool:
-        """Whether the draft model can serve the target model."""
+        """Whether the draft model can propose tokens to the target model."""
         return not self.problems
 
 
 def check_pair(target: Vocabulary, draft: Vocabulary) -> PairReport:
-    """Compare two vocabularies: same type, same text for each id that both have, same special tokens.
+    """Compare two vocabularies: same type, and the same text for nearly each id that both have.
 
-    Sizes may differ: some models pad theirs.
+    Sizes may differ: some models pad theirs. Tokens that begin and end a text may differ, too: a draft ends where the
+    target's does.
     """
     problems = []
     if target.type_name != draft.type_name:
         problems.append(f"the vocabulary types differ ({target.type_name} and {draft.type_name})")
     shared = min(target.size, draft.size)
-    target_texts, draft_texts = target.texts, draft.texts
-    if target_texts[:shared] != draft_texts[:shared]:
-        token = next(token for token in range(shared) if target_texts[token] != draft_texts[token])
-        wanted, got = (texts[token].decode("utf-8", errors="replace") for texts in (target_texts, draft_texts))
-        problems.append(f"token {token} is {wanted!r} for the target and {got!r} for the draft")
-    if target.adds_begin_token != draft.adds_begin_token:
-        problems.append("only one of them starts a text with a beginning-of-sequence token")
-    elif target.adds_begin_token and target.begin_token != draft.begin_token:
-        problems.append(f"the beginning-of-sequence tokens differ ({target.begin_token} and {draft.begin_token})")
-    if target.adds_end_token != draft.adds_end_token:
-        problems.append("only one of them ends a text with an end-of-sequence token")
-    if target.end_tokens != draft.end_tokens:
-        token = min(target.end_tokens ^ draft.end_tokens)
-        owner = "target" if token in target.end_tokens else "draft"
-        text = (target if token < target.size else draft).text(token)
-        problems.append(f"token {token} ({text!r}) ends a reply only for the {owner}")
-    return PairReport(tuple(problems), shared, target.size, draft.size)
+    texts = zip(target.texts[:shared], draft.texts[:shared], strict=True)
+    differing = tuple(token for token, (wanted, got) in enumerate(texts) if wanted != got)
+    if len(differing) > _MOST_DIFFERING * shared:
+        token = differing[0]
+        problems.append(
+            f"token {token} is {target.text(token)!r} for the target and {draft.text(token)!r} for the draft, "
+            f"and so on for {len(differing):,} of {shared:,}"
+        )
+    as_text = "none" not in (target.type_name, draft.type_name)
+    return PairReport(tuple(problems), as_text, shared, target.size, draft.size, differing)
 
 
-def require_pair(target: LlamaModel, draft: LlamaModel) -> None:
-    """Check a pair.
+def share_vocabulary(target: LlamaModel, draft: LlamaModel) -> SharedVocabulary | None:
+    """Return what the vocabularies of a pair have in common; None if the draft model can only serve as text.
 
     Raises:
-        PairError: it does not work; the message names the first reason.
+        PairError: it cannot serve at all; the message names the first reason.
     """
     report = check_pair(target.vocabulary, draft.vocabulary)
-    if not report.compatible:
+    if report.compatible:
+        return _shared(target.vocabulary, draft.vocabulary, report)
+    if not report.as_text:
         hint = "A draft model must come from the same family as its target; `draft_model` 'none' goes without one."
         raise PairError(f"{draft.path.name} cannot draft for {target.path.name}: {report.problems[0]}.", hint)
+    return None
+
+
+def _shared(target: Vocabulary, draft: Vocabulary, report: PairReport) -> SharedVocabulary:
+    strange = (*report.differing, *range(report.shared_tokens, target.size))
+    readings = {}
+    if strange:
+        known = {text: token for token, text in enumerate(draft.texts) if text}
+        readings = {token: known[text] for token in strange if (text := target.texts[token]) in known}
+    stand_in = draft.end_token or 0
+    return SharedVocabulary(report.shared_tokens, target.end_tokens, report.differing, readings, stand_in)

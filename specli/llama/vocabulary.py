@@ -30,6 +30,8 @@ class Vocabulary:
         # The tokens that begin and end a sequence, if the model has them, and whether a text gets them.
         self.begin_token = self._or_none(llama_cpp.llama_vocab_bos(self._vocab))
         self.end_token = self._or_none(llama_cpp.llama_vocab_eos(self._vocab))
+        turn_end = self._or_none(llama_cpp.llama_vocab_eot(self._vocab))
+        self.turn_end_token = self.end_token if turn_end is None else turn_end  # ends a reply in a chat
         self.adds_begin_token = bool(llama_cpp.llama_vocab_get_add_bos(self._vocab))
         self.adds_end_token = bool(llama_cpp.llama_vocab_get_add_eos(self._vocab))
         self._pieces: dict[int, bytes] = {}

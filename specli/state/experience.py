@@ -38,12 +38,12 @@ def save_costs(pair: str, costs: PassCosts) -> None:
     _update(pair, asdict(costs))
 
 
-def load_experience(pair: str, use: str) -> Experience:
-    """Return what drafts of a pair have taught in a use, as far as anything is known."""
+def load_experience(pair: str, use: str, otherwise: Experience | None = None) -> Experience:
+    """Return what drafts of a pair have taught in a use, or what is to be assumed if nothing is known."""
     for key in (f"{pair} {use}", pair):  # the latter was written by the first edition
         with suppress(ValueError, KeyError):
             return checked(_read()[key]["experience"], Experience)
-    return Experience()
+    return otherwise or Experience()
 
 
 def save_experience(pair: str, use: str, experience: Experience) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from toys import Setting, ToyModel, reply_error, round_error
+from toys import Setting, ToyModel, reply_error, round_error, shared
 
 from specli.decoding import verification
 from specli.decoding.costs import PassCosts
@@ -124,6 +125,30 @@ def test_any_proposal_is_lossless(rule, draft_sampling):
         assert round_error(setting) < EXACT
 
 
+class SharesLittle(DraftModelDrafter):
+    """For a draft model whose token 1 is another one, which knows token 2 as 0, and does not have token 3."""
+
+    def __init__(self, model, sampling, draw, vocabulary):
+        assert vocabulary.size == model.n_vocab == 3
+        little = replace(vocabulary, differing=(1,), readings={2: 0}, stand_in=2)
+        super().__init__(model, sampling, draw, little)
+
+    def propose(self, tokens, limit):
+        draft = super().propose(tokens, limit)
+        assert 1 not in draft.tokens
+        assert all(probs.probability(1) == 0 for probs in draft.probs)
+        return draft
+
+
+@rules
+def test_vocabularies_that_differ(rule):
+    for seed in range(3):
+        models = {"target": ToyModel(seed, 4, end_tokens=frozenset({2})), "draft": ToyModel(seed + 1000, 3, zeros=0.0)}
+        setting = Setting(**models, rule=rule, draft_length=2, drafter_class=SharesLittle, prompt=(3, 1, 2))
+        assert round_error(setting) < EXACT
+        assert reply_error(setting, 3) < EXACT
+
+
 class StopsByPrefix(DraftModelDrafter):
     """Decides before each draw, from the distribution alone, whether to draw one more."""
 
@@ -145,9 +170,9 @@ class ByTheSchedule(ScheduledDrafter):
     costs = (0, {1: 1.0, 2: 1.1, 3: 1.2, 4: 1.3, 5: 1.4}, 0.3)
     look_up = True
 
-    def __init__(self, model, sampling, draw, n_vocab):
+    def __init__(self, model, sampling, draw, vocabulary):
         schedule = Schedule(PassCosts(*self.costs, learns=False))
-        inner = DraftModelDrafter(model, sampling, draw, n_vocab)
+        inner = DraftModelDrafter(model, sampling, draw, vocabulary)
         super().__init__(schedule, model, inner, LookupIndex() if self.look_up else None)
 
 
@@ -164,7 +189,7 @@ class ByTheScheduleAlone(ByTheSchedule):
 class LooksUp(LookupDrafter):
     """Looks up, as many tokens as the limit allows."""
 
-    def __init__(self, model, sampling, draw, n_vocab):
+    def __init__(self, model, sampling, draw, vocabulary):
         super().__init__(LookupIndex())
 
 
@@ -355,7 +380,9 @@ def expected_accepted(setting: Setting) -> float:
             verifier = BranchingVerifier(setting.rule, chance)
             setting.target.rewind(0)
             setting.draft.rewind(0)
-            drafter = DraftModelDrafter(setting.draft, setting.sampling, verifier.draw_draft, setting.target.n_vocab)
+            drafter = DraftModelDrafter(
+                setting.draft, setting.sampling, verifier.draw_draft, shared(setting.target, setting.draft)
+            )
             tokens = list(setting.prompt)
             draft = drafter.propose(tokens, setting.draft_length)
             rows = setting.target.feed([*tokens, *draft.tokens], rows=len(draft.tokens) + 1)

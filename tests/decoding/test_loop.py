@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from toys import shared
 
 from specli.decoding.drafting import Draft, DraftModelDrafter
 from specli.decoding.loop import Emitted, Finished, LoopOptions, PromptProgress, decode
@@ -25,31 +26,31 @@ class HashModel:
     def __init__(self, seed=0, n_vocab=50, n_context=4096, batch_size=64, end_tokens=(), max_rows=65):
         self.seed, self.n_vocab, self.n_context, self.batch_size = seed, n_vocab, n_context, batch_size
         self.end_tokens, self.max_rows = frozenset(end_tokens), max_rows
-        self.cache: list[int] = []
+        self.tokens: list[int] = []
         self.feeds: list[tuple[int, int]] = []
         self.text: list[int] | None = None  # what the cache must be a prefix of
 
     @property
     def n_past(self) -> int:
-        return len(self.cache)
+        return len(self.tokens)
 
     def feed(self, tokens: Sequence[int], rows: int) -> np.ndarray:
         assert rows <= min(len(tokens), self.max_rows)
-        assert len(self.cache) + len(tokens) <= self.n_context, "fed past the context"
+        assert len(self.tokens) + len(tokens) <= self.n_context, "fed past the context"
         if self.text is not None:
-            assert self.cache[: len(self.text)] == self.text[: self.n_past], "a rejected token was left in the cache"
+            assert self.tokens[: len(self.text)] == self.text[: self.n_past], "a rejected token was left in the cache"
         if len(tokens):
             self.feeds.append((len(tokens), rows))
-        self.cache += tokens
+        self.tokens += tokens
         return np.array([self._row(end) for end in range(self.n_past - rows + 1, self.n_past + 1)])
 
     def _row(self, end: int) -> np.ndarray:
-        key = hash(tuple(self.cache[:end])) % 2**32
+        key = hash(tuple(self.tokens[:end])) % 2**32
         return np.random.default_rng([self.seed, key]).normal(0, 3, self.n_vocab)
 
     def rewind(self, length: int) -> None:
         assert length >= 0
-        del self.cache[length:]
+        del self.tokens[length:]
 
 
 class Forgetful(HashModel):
@@ -57,14 +58,14 @@ class Forgetful(HashModel):
 
     def rewind(self, length: int) -> None:
         if length < self.n_past:
-            self.cache.clear()
+            self.tokens.clear()
 
 
 def run(target, draft=None, *, prompt=(1, 2, 3), draft_length=4, max_tokens=None, sampling=GREEDY, seed=7, rule="block",
         drafter=None, take=None, stop_after=(), **hooks):  # fmt: skip
     verifier = SeededVerifier(rule, seed)
     if draft is not None:
-        drafter = DraftModelDrafter(draft, sampling, verifier.draw_draft, target.n_vocab)
+        drafter = DraftModelDrafter(draft, sampling, verifier.draw_draft, shared(target, draft))
     tokens, metrics = list(prompt), Metrics()
     events = decode(
         target, drafter, verifier, tokens, LoopOptions(sampling, draft_length, max_tokens), metrics, **hooks
@@ -112,7 +113,7 @@ class Sometimes(HashModel):
 
     def _row(self, end: int) -> np.ndarray:
         row = super()._row(end)
-        return -row if hash(tuple(self.cache[:end])) % 3 == 0 else row
+        return -row if hash(tuple(self.tokens[:end])) % 3 == 0 else row
 
 
 @pytest.mark.parametrize("model", [HashModel, Forgetful])
@@ -122,9 +123,9 @@ def test_caches_hold_the_text_after_every_round(model, sampling):
     tokens = [1, 2, 3]
     target.text = draft.text = tokens
     verifier = SeededVerifier("block", 1)
-    drafter = DraftModelDrafter(draft, sampling, verifier.draw_draft, target.n_vocab)
+    drafter = DraftModelDrafter(draft, sampling, verifier.draw_draft, shared(target, draft))
     list(decode(target, drafter, verifier, tokens, LoopOptions(sampling, 3, 80), Metrics()))
-    for cache in (target.cache, draft.cache):
+    for cache in (target.tokens, draft.tokens):
         assert cache == tokens[: len(cache)]
 
 
@@ -168,7 +169,7 @@ def test_a_reply_ends_at_any_position_of_a_draft(slot, ending):
             ends = frozenset({plain[at - 1]})
             target = HashModel(end_tokens=ends if ending == "end token" else ())
             draft.end_tokens = target.end_tokens
-            draft.cache.clear()
+            draft.tokens.clear()
             emitted, reason, metrics, tokens = run(
                 target, draft, draft_length=draft_length, max_tokens=20, stop_after=ends
             )
@@ -176,7 +177,7 @@ def test_a_reply_ends_at_any_position_of_a_draft(slot, ending):
             assert reason == "stop"
             assert metrics.accepted + metrics.rounds - metrics.generated in (0, 1)
             for model in (target, draft):
-                assert model.cache == tokens[: model.n_past]
+                assert model.tokens == tokens[: model.n_past]
                 assert model.n_past <= len(tokens)
 
 
@@ -189,7 +190,7 @@ def test_nothing_is_drafted_after_an_end_token():
 
     draft = Ends(end_tokens={9})
     verifier = SeededVerifier("block", 0)
-    drafter = DraftModelDrafter(draft, GREEDY, verifier.draw_draft, 50)
+    drafter = DraftModelDrafter(draft, GREEDY, verifier.draw_draft, shared(draft, draft))
     assert drafter.propose([1, 2], 6).tokens == [9]
 
 
@@ -222,7 +223,7 @@ def test_a_caller_may_stop_iterating_at_any_token(take):
     emitted, _, _, tokens = run(target, draft, max_tokens=40, take=take)
     assert len(emitted) == take
     for model in (target, draft):
-        assert model.cache == tokens[: model.n_past]
+        assert model.tokens == tokens[: model.n_past]
 
 
 @pytest.mark.parametrize("after", [0, 1, 5])
@@ -233,7 +234,7 @@ def test_an_interrupt_keeps_what_was_emitted(after):
     assert reason == "interrupt"
     assert len(emitted) == after
     for model in (target, draft):
-        assert model.cache == tokens[: model.n_past]
+        assert model.tokens == tokens[: model.n_past]
 
 
 def test_a_pass_that_is_broken_off():
@@ -248,7 +249,7 @@ def test_a_pass_that_is_broken_off():
     assert reason == "interrupt"
     assert emitted
     for model in (target, draft):
-        assert model.cache == tokens[: model.n_past]
+        assert model.tokens == tokens[: model.n_past]
 
 
 def test_a_second_reply_reads_only_what_is_new():
@@ -306,7 +307,7 @@ def test_coupled_text_does_not_depend_on_draft_or_draft_length(sampling):
     def text(draft, draft_length):
         tokens, target = [1, 2, 3], HashModel()
         verifier = CoupledVerifier(5)
-        drafter = draft and DraftModelDrafter(draft, sampling, verifier.draw_draft, target.n_vocab)
+        drafter = draft and DraftModelDrafter(draft, sampling, verifier.draw_draft, shared(target, draft))
         list(decode(target, drafter, verifier, tokens, LoopOptions(sampling, draft_length, 120), Metrics()))
         return tokens
 

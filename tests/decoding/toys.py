@@ -19,9 +19,11 @@ import numpy as np
 from specli.decoding.drafting import Draft, DraftModelDrafter
 from specli.decoding.loop import Emitted, LoopOptions, decode
 from specli.decoding.metrics import Metrics
+from specli.decoding.model import LanguageModel
 from specli.decoding.options import SamplingOptions
 from specli.decoding.sampling import Distribution, distribution
 from specli.decoding.verification import verify
+from specli.decoding.vocabularies import SharedVocabulary
 
 
 @dataclass
@@ -35,11 +37,11 @@ class ToyModel:
     n_context: int = 64
     batch_size: int = 64
     max_rows: int = 65
-    cache: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
 
     @property
     def n_past(self) -> int:
-        return len(self.cache)
+        return len(self.tokens)
 
     def logits(self, prefix: Sequence[int]) -> np.ndarray:
         rng = np.random.default_rng([self.seed, *prefix])
@@ -51,13 +53,18 @@ class ToyModel:
 
     def feed(self, tokens: Sequence[int], rows: int) -> np.ndarray:
         assert rows <= len(tokens)
-        assert len(self.cache) + len(tokens) <= self.n_context
-        self.cache += tokens
-        ends = range(len(self.cache) - rows + 1, len(self.cache) + 1)
-        return np.array([self.logits(self.cache[:end]) for end in ends]).reshape(rows, self.n_vocab)
+        assert len(self.tokens) + len(tokens) <= self.n_context
+        self.tokens += tokens
+        ends = range(len(self.tokens) - rows + 1, len(self.tokens) + 1)
+        return np.array([self.logits(self.tokens[:end]) for end in ends]).reshape(rows, self.n_vocab)
 
     def rewind(self, length: int) -> None:
-        del self.cache[length:]
+        del self.tokens[length:]
+
+
+def shared(target: LanguageModel, draft: LanguageModel) -> SharedVocabulary:
+    """What two models have in common if all ids that both have mean the same."""
+    return SharedVocabulary(min(target.n_vocab, draft.n_vocab), target.end_tokens)
 
 
 class Chance:
@@ -182,7 +189,7 @@ def replies(setting: Setting, chance: Chance, max_tokens: int | None, *, one_rou
     verifier = BranchingVerifier(setting.rule, chance)
     drafter_class = one_round_only(setting.drafter_class) if one_round else setting.drafter_class
     sampling = setting.draft_sampling or setting.sampling
-    drafter = drafter_class(setting.draft, sampling, verifier.draw_draft, setting.target.n_vocab)
+    drafter = drafter_class(setting.draft, sampling, verifier.draw_draft, shared(setting.target, setting.draft))
     options = LoopOptions(setting.sampling, setting.draft_length, max_tokens)
     emitted: list[int] = []
     try:

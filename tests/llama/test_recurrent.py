@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hybrids import WRITERS, Shape, write_lfm2
 from tiny import write_tiny_model
+from toys import shared
 
 from specli.decoding.drafting import DraftModelDrafter
 from specli.decoding.loop import LoopOptions, decode
@@ -76,7 +77,7 @@ def test_the_text_with_drafts_is_the_text_without(load, target_name, draft_name,
 
 def reply(target, draft, prompt, length, temperature, seed) -> tuple[list[int], Metrics]:
     sampling, metrics, verifier = SamplingOptions(temperature), Metrics(), make_verifier("coupled", seed)
-    drafter = DraftModelDrafter(draft, sampling, verifier.draw_draft, target.n_vocab) if draft else None
+    drafter = DraftModelDrafter(draft, sampling, verifier.draw_draft, shared(target, draft)) if draft else None
     tokens = list(prompt)
     for model in (target, draft) if draft else (target,):
         model.rewind(0)

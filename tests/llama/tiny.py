@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -17,9 +18,18 @@ TEMPLATE = (
 )
 
 
-def add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int, letters: list[str], template: str | None) -> None:
+def add_vocabulary(
+    writer: gguf.GGUFWriter,
+    n_vocab: int,
+    letters: list[str],
+    template: str | None,
+    special: list[str] | None = None,
+    end_token: int = 2,
+    space_prefix: bool = False,
+    adds_begin: bool = True,
+) -> None:
     """Add a byte-less SPM vocabulary: the special tokens, the letters, and padding."""
-    texts = (SPECIAL + letters)[:n_vocab]
+    texts = ((special or SPECIAL) + letters)[:n_vocab]
     texts += [f"<pad{number}>" for number in range(n_vocab - len(texts))]
     kinds = [gguf.TokenType.UNKNOWN] + [gguf.TokenType.CONTROL] * 4
     kinds += [gguf.TokenType.NORMAL] * (n_vocab - len(kinds))
@@ -28,10 +38,10 @@ def add_vocabulary(writer: gguf.GGUFWriter, n_vocab: int, letters: list[str], te
     writer.add_token_scores([0.0] * n_vocab)
     writer.add_token_types(kinds)
     writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
+    writer.add_eos_token_id(end_token)
     writer.add_unk_token_id(0)
-    writer.add_add_bos_token(True)
-    writer.add_add_space_prefix(False)
+    writer.add_add_bos_token(adds_begin)
+    writer.add_add_space_prefix(space_prefix)
     if template is not None:
         writer.add_chat_template(template)
 
@@ -48,6 +58,7 @@ def write_tiny_model(
     letters: list[str] | None = None,
     n_context: int = 2048,
     tensor_scale: float = 1.0,
+    **vocabulary: Any,
 ) -> Path:
     """Write a llama-architecture model of one byte-less SPM vocabulary.
 
@@ -57,6 +68,7 @@ def write_tiny_model(
         n_vocab: tokens, the special ones included.
         sharpness: scale of the output weights; larger makes the distributions more uneven.
         letters: texts of the tokens after the special ones.
+        **vocabulary: more about it, see `add_vocabulary`.
     """
     rng = np.random.default_rng(seed)
     heads, feed_forward = 2, 2 * width
@@ -72,7 +84,7 @@ def write_tiny_model(
     writer.add_rope_dimension_count(width // heads)
     writer.add_file_type(0)
 
-    add_vocabulary(writer, n_vocab, letters or LETTERS, template)
+    add_vocabulary(writer, n_vocab, letters or LETTERS, template, **vocabulary)
 
     def tensor(name: str, *shape: int, scale: float = 1.0) -> None:
         writer.add_tensor(name, (rng.standard_normal(shape) * scale).astype(np.float32))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,10 @@ from specli.state.paths import user_registry_path
 from specli.terminal import console
 from specli.terminal.command import command
 from specli.terminal.options import ModelOptions, OutputOptions
+
+if TYPE_CHECKING:
+    from specli.llama.pairing import PairReport
+    from specli.llama.vocabulary import Vocabulary
 
 ModelArgument = Annotated[
     str, typer.Argument(help="A name of 'specli list', a .gguf file, or user/repository[:quant].", metavar="MODEL")
@@ -34,8 +38,8 @@ def choose_pair_for(models: ModelOptions, reply: ReplyOptions) -> Pair:
     """Find the pair for replies with these options; without a draft model where they need none."""
     needless = reply.draft_length == 0 or reply.drafter == "lookup"
     pair = choose_pair(models.model, NO_DRAFT if needless else models.draft_model)
-    if reply.drafter == "model" and reply.draft_length != 0 and pair.draft is None:
-        message = f"`drafter` is 'model', but there is no draft model for {pair.target_name}."
+    if reply.drafter in ("model", "text") and reply.draft_length != 0 and pair.draft is None:
+        message = f"`drafter` is {reply.drafter!r}, but there is no draft model for {pair.target_name}."
         raise OptionError(message, "-md MODEL names one.")
     return pair
 
@@ -143,14 +147,43 @@ def check(
 
     registry = load_registry()
     entries = registry.find(target), registry.find(draft)
-    report = check_pair(*(load_vocabulary(model_path(entry)) for entry in entries))
+    vocabularies = [load_vocabulary(model_path(entry)) for entry in entries]
+    report = check_pair(*vocabularies)
+    names = [entry.name for entry in entries]
+    possible = report.compatible or report.as_text
     if output.as_json:
-        names = {"target": entries[0].name, "draft": entries[1].name}
-        console.print_json(names | {"compatible": report.compatible} | asdict(report))
-        if not report.compatible:
+        console.print_json(dict(zip(("target", "draft"), names, strict=True)) | _report_json(report))
+        if not possible:
             raise typer.Exit(PairError.exit_code)
         return
-    if not report.compatible:
-        message = f"{entries[1].name} cannot draft for {entries[0].name}: {'; '.join(report.problems)}."
+    problems = "; ".join(report.problems)
+    if not possible:
+        message = f"{names[1]} cannot draft for {names[0]}: {problems}."
         raise PairError(message, "A draft model must come from the same family as its target.")
-    console.print_line(f"{entries[1].name} can draft for {entries[0].name}: {report.shared_tokens} tokens in common.")
+    if not report.compatible:
+        console.print_line(f"{names[1]} can draft for {names[0]} as text only: {problems}.")
+        console.note("Its text is tokenized again for the target, which costs acceptance; see '--drafter text'.")
+        return
+    common = report.shared_tokens - len(report.differing)
+    console.print_line(f"{names[1]} can draft for {names[0]}: {common} tokens in common.")
+    if report.differing:
+        _print_differing(report, *vocabularies, listed=output.verbose > 0)
+
+
+def _report_json(report: PairReport) -> dict[str, Any]:
+    way = "tokens" if report.compatible else "text" if report.as_text else None
+    found = asdict(report) | {"differing": list(report.differing) if report.compatible else None}
+    return {"compatible": report.compatible, "drafts": way, "differing_tokens": len(report.differing)} | found
+
+
+def _print_differing(report: PairReport, target: Vocabulary, draft: Vocabulary, *, listed: bool) -> None:
+    count, special = len(report.differing), sum(not target.piece(token) for token in report.differing)
+    console.print_line(
+        f"{count} tokens differ, {special} of them control tokens. They are never drafted; where a text has one, the "
+        "draft model reads another in its place, which costs acceptance, never exactness."
+    )
+    if listed:
+        rows = [(str(token), repr(target.text(token)), repr(draft.text(token))) for token in report.differing]
+        console.print_table(["token", "target", "draft"], rows)
+    else:
+        console.note("--verbose lists them.")
