@@ -125,8 +125,8 @@ def test_where_the_draft_model_ends_the_target_is_to_end():
 def test_what_cannot_be_read_is_not_drafted_on():
     assert propose("bbb", 3, prompt=(0, 3)) == ([], 0)
     assert propose("bbb", 0) == ([], 0)
-    assert propose("bbb", 3, prompt=(0, 1, 0, 1, 0), n_context=4) == ([], 0)
-    assert propose("bbbbbb", 3, prompt=(0, 1, 0), n_context=4) == ([1], 2)  # as far as its context reaches
+    assert propose("bbb", 3, prompt=(0, 1, 0, 1, 0), n_context=2) == ([], 0)
+    assert propose("bbbbbb", 3, prompt=(0, 1, 0), n_context=4) == ([1, 1], 3)  # as far as its context reaches
 
 
 def test_a_model_keeps_what_it_has_read():
