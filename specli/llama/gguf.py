@@ -2,6 +2,8 @@
 
 GGUF versions 2 and 3, little endian. Damaged files must be found here: llama.cpp maps model files into memory, and a
 truncated file can end the process instead of raising an error.
+
+A model may be cut into several files, shards. The first one has the metadata, and each has some of the tensors.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from specli.errors import ModelFileError
+from specli.llama.shards import shard_names, shard_of
 
 # Type of a metadata value -> its struct code. 8 is a string, 9 an array.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -50,9 +53,9 @@ class ArrayLength(int):
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """The header of a GGUF file."""
+    """The header of a GGUF file, or of all files of a model that is cut into several."""
 
-    path: Path
+    path: Path  # of the first one
     size: int  # bytes
     version: int
     metadata: dict[str, Any]  # arrays are kept as their `ArrayLength`, infinities and NaN as text
@@ -60,6 +63,7 @@ class GgufFile:
     tensor_kinds: tuple[str, ...]  # most values first
     matrix_kinds: frozenset[str]  # those of tensors with two dimensions and more, which carry most of the work
     recurrent_layers: int = 0  # layers that keep a state instead of, or beside, keys and values
+    shards: int = 1  # files
 
     @property
     def architecture(self) -> str:
@@ -77,12 +81,75 @@ class GgufFile:
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
 
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """The header of one file."""
+
+    size: int
+    version: int
+    metadata: dict[str, Any]
+    num_tensors: int
+    values_of_kind: Counter[str]
+    matrix_kinds: set[str]
+    recurrent_layers: set[str]
+
+    @property
+    def shard(self) -> tuple[int, int]:
+        """Which shard this is, counted from 1, and of how many."""
+        number, count = (self.metadata.get(f"split.{name}", otherwise) for name, otherwise in (("no", 0), ("count", 1)))
+        return (number + 1, count) if isinstance(number, int) and isinstance(count, int) and count > 1 else (1, 1)
+
+
 def read_gguf(path: Path) -> GgufFile:
-    """Read the header of a GGUF file, and check that the file has the length that it announces.
+    """Read the header of a GGUF file, or of all shards of which it is the first; check their lengths.
 
     Raises:
-        ModelFileError: the file is missing, unreadable, empty, not a GGUF file, damaged or cut short.
+        ModelFileError: a file is missing, unreadable, empty, not a GGUF file, damaged, cut short or another shard.
     """
+    headers = [_read(path)]
+    first = headers[0]
+    number, count = first.shard
+    if count > 1:
+        names = shard_names(path.name)
+        if number > 1:
+            which = f", {names[0]}" if number <= len(names) else ""
+            hint = f"Name the first one{which}; the others are found beside it."
+            raise ModelFileError(f"{path} is file {number} of the {count} of a model.", hint)
+        if shard_of(path.name) != (1, count):
+            hint = f"The name must end in -00001-of-{count:05}.gguf, and those of the others accordingly."
+            raise ModelFileError(f"{path} is the first of the {count} files of a model, named otherwise.", hint)
+        headers += [_read_shard(path.with_name(name), at, count) for at, name in enumerate(names[1:], 2)]
+        announced, found = first.metadata.get("split.tensors.count"), sum(header.num_tensors for header in headers)
+        if announced != found:
+            message = f"the {count} files of {path} have {found} tensors together, but {announced} are announced."
+            raise ModelFileError(message, "Fetch all of them again, from one place.")
+    values_of_kind = sum((header.values_of_kind for header in headers), Counter[str]())
+    return GgufFile(
+        path,
+        sum(header.size for header in headers),
+        first.version,
+        first.metadata,
+        values_of_kind.total(),
+        tuple(kind for kind, _ in values_of_kind.most_common()),
+        frozenset[str]().union(*(header.matrix_kinds for header in headers)),
+        len(set[str]().union(*(header.recurrent_layers for header in headers))),
+        count,
+    )
+
+
+def _read_shard(path: Path, number: int, count: int) -> _Header:
+    if not path.exists():
+        message = f"file {number} of the {count} of a model is missing: {path}."
+        raise ModelFileError(message, "All of them must lie in one folder; fetch it again.")
+    header = _read(path)
+    if header.shard != (number, count):
+        found = "a whole model" if header.shard == (1, 1) else "file {} of {}".format(*header.shard)
+        message = f"{path} is {found}, but should be file {number} of the {count} of a model."
+        raise ModelFileError(message, "Fetch it again, from where the others came.")
+    return header
+
+
+def _read(path: Path) -> _Header:
     try:
         if path.is_dir():
             raise ModelFileError(f"{path} is a directory, not a model file.", "Name the .gguf file inside it.")
@@ -103,7 +170,7 @@ def _damaged(path: Path, why: str) -> ModelFileError:
     return ModelFileError(f"{path} is cut short or damaged: {why}.", "Fetch the file again, or check its digest.")
 
 
-def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
+def _parse(path: Path, size: int, data: mmap.mmap) -> _Header:
     if data[:4] != b"GGUF":
         message = f"{path} is not a GGUF file: it starts with {data[:4]!r} instead of b'GGUF'."
         raise ModelFileError(message, "specli runs GGUF models; convert others with llama.cpp's convert_hf_to_gguf.py.")
@@ -126,8 +193,8 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
 
     end = 0  # of the data, counted from its start
     values_of_kind: Counter[str] = Counter()
-    matrix_kinds = set()
-    recurrent_layers = set()
+    matrix_kinds: set[str] = set()
+    recurrent_layers: set[str] = set()
     for _ in range(num_tensors):
         name = reader.string()
         if recurrent := _RECURRENT.match(name):
@@ -149,9 +216,7 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> GgufFile:
     start = -(-reader.at // alignment) * alignment
     if num_tensors and start + end > size:
         raise _damaged(path, f"it needs {start + end} bytes and has {size}")
-    kinds = tuple(kind for kind, _ in values_of_kind.most_common())
-    parameters = values_of_kind.total()
-    return GgufFile(path, size, version, metadata, parameters, kinds, frozenset(matrix_kinds), len(recurrent_layers))
+    return _Header(size, version, metadata, num_tensors, values_of_kind, matrix_kinds, recurrent_layers)
 
 
 class _Reader:

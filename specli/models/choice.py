@@ -6,30 +6,39 @@ import re
 from collections.abc import Iterable
 
 from specli.errors import DownloadError
+from specli.llama.shards import shard_names, shard_of
 from specli.models.checks import check_relative, short
+
+_MOST_SHARDS = 999
 
 
 def choose_file(quant: str, names: Iterable[str]) -> str:
     """Choose a file of a repository: of the quantization asked for, else Q4_K_M, Q8_0 or the first.
 
+    Of a model that is cut into several files it is the first one; one file is preferred.
+
     Raises:
-        DownloadError: none fits, or only one that is cut into parts.
+        DownloadError: none fits, or only one of which files are missing.
     """
     models = sorted(name for name in names if name.lower().endswith(".gguf") and "mmproj" not in name.lower())
     models = [name for name in models if _is_safe(name)]
     if not models:
         raise DownloadError("has no GGUF files", "specli runs GGUF models; many are published beside the originals.")
-    whole = [name for name in models if not _parts(name)]
+    there = set(models)
+    first = [name for name in models if shard_of(name)[0] == 1]
+    complete = [name for name in first if shard_of(name)[1] <= _MOST_SHARDS and there.issuperset(shard_names(name))]
     for asked in [quant] if quant else ["Q4_K_M", "Q8_0", ""]:
-        best = max(whole, key=lambda name: _fit(asked, name), default="")
+        best = max(complete, key=lambda name: (_fit(asked, name), shard_of(name) == (1, 1)), default="")
         if best and _fit(asked, best):
             return best
-    for name in models:
-        if _parts(name) and _fit(quant, name):
-            hint = "Choose another quantization, or join the parts with 'llama-gguf-split --merge' and name the file."
-            raise DownloadError(f"{short(name)} is cut into {_parts(name)} parts, which specli does not join", hint)
-    there = ", ".join(short(name) for name in models[:5])
-    raise DownloadError(f"has no file for {quant!r}; it has {there}", "Ask for one that is there.")
+    for name in first:
+        if _fit(quant, name):
+            number, missing = shard_of(name)[1], "too many"
+            if number <= _MOST_SHARDS:
+                missing = f"{number - len(there.intersection(shard_names(name)))} missing"
+            raise DownloadError(f"{short(name)} has {number} parts, {missing}", "Choose another quantization.")
+    some = ", ".join(short(name) for name in models[:5])
+    raise DownloadError(f"has no file for {quant!r}; it has {some}", "Ask for one that is there.")
 
 
 def _is_safe(name: str) -> bool:
@@ -46,9 +55,3 @@ def _fit(quant: str, name: str) -> int:
     if re.search(rf"{words}(?![a-z0-9_])", name.lower()):
         return 2
     return 1 if re.search(words, name.lower()) else 0
-
-
-def _parts(name: str) -> int:
-    """Return into how many files a model is cut, 0 if it is not."""
-    found = re.search(r"-\d{5}-of-(\d{5})\.gguf$", name.lower())
-    return int(found[1]) if found and int(found[1]) > 1 else 0

@@ -26,6 +26,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 import huggingface_hub  # loads what it offers only when that is used
 
 from specli.errors import DownloadError
+from specli.llama.shards import shard_names
 from specli.models.checks import check_inside, one_line, read_small, short
 from specli.models.choice import choose_file
 from specli.models.registry import MAXIMUM_BYTES, HuggingFaceSource, ModelEntry
@@ -65,7 +66,8 @@ def cached_path(source: HuggingFaceSource) -> Path | None:
             return None
         snapshot = folder / "snapshots" / commit
         if not source.file.startswith("*"):
-            return snapshot / source.file
+            there = all((snapshot / name).exists() for name in shard_names(source.file))
+            return snapshot / source.file if there else None
         names = (path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*") if path.is_file())
         return snapshot / choose_file(source.file.strip("*"), names)
     except (OSError, UnicodeDecodeError, DownloadError):
@@ -75,21 +77,33 @@ def cached_path(source: HuggingFaceSource) -> Path | None:
 def fetch(entry: ModelEntry, source: HuggingFaceSource, report: Report) -> Path:
     """Fetch the file of a source into the Hugging Face cache, checked against the entry and the hub's metadata.
 
+    Of a model that is cut into several files all are fetched, and the first is returned. Size and digest of the entry
+    are those of the first; the hub says those of the others.
+
     Raises:
         DownloadError: it was not delivered; what has arrived is kept for the next try.
     """
     folder = _cache_folder(source)
     with _guarded_client(), explained_disk_errors(folder, "HF_HOME"):
         source = _with_file_name(source)
-        entry, commit, tag = _with_facts(entry, source)
-        blob = folder / "blobs" / tag
-        fetched = blob
-        if not is_whole(blob, entry.bytes):
-            fetched = blob.with_name(f"{blob.name}.{_partial_suffix(entry)}")
-            _download(entry, source, fetched, report)
-        check_file(entry, fetched, report)
-        os.replace(fetched, blob)
-        return _link(folder, source, commit, blob)
+        first, *others = shard_names(source.file)
+        path = _fetch_file(entry, replace(source, file=first), folder, report)
+        for number, name in enumerate(others, 2):
+            report.say(f"file {number} of {len(others) + 1}: {name}")
+            _fetch_file(replace(entry, bytes=None, sha256=None), replace(source, file=name), folder, report)
+        return path
+
+
+def _fetch_file(entry: ModelEntry, source: HuggingFaceSource, folder: Path, report: Report) -> Path:
+    entry, commit, tag = _with_facts(entry, source)
+    blob = folder / "blobs" / tag
+    fetched = blob
+    if not is_whole(blob, entry.bytes):
+        fetched = blob.with_name(f"{blob.name}.{_partial_suffix(entry)}")
+        _download(entry, source, fetched, report)
+    check_file(entry, fetched, report)
+    os.replace(fetched, blob)
+    return _link(folder, source, commit, blob)
 
 
 def discard(entry: ModelEntry, source: HuggingFaceSource) -> None:
