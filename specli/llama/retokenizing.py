@@ -29,6 +29,7 @@ class Retokenizer:
         begin = draft.begin_token if draft.adds_begin_token else None
         self._settled = [] if begin is None else [begin]  # tokens of the draft model
         self._unsettled = b""
+        self._readable = True
 
     def read(self, tokens: Sequence[int]) -> list[int] | None:
         """Return all of the text in the draft model's tokens, as if it were tokenized whole.
@@ -36,21 +37,21 @@ class Retokenizer:
         `tokens` continues that of the call before. None where the draft model cannot read it: in the middle of a
         character, or where it has no token for one.
         """
-        for token in tokens[self._num_read :]:
-            if (text := self._control.get(token)) is None:
-                self._unsettled += self._target.piece(token)
-            elif text != self._target.text(self._target.begin_token):
-                self._settle(len(self._unsettled))
-                known = self._draft.control_texts.get(text)
-                self._settled += [known] if known is not None else self._tokens(text)
-        self._num_read = len(tokens)
+        if not self._readable:
+            return None
         try:
+            for token in tokens[self._num_read :]:
+                self._take(token)
+            self._num_read = len(tokens)
             text = self._unsettled.decode()
             spaces = [found.start() for found in _CUT.finditer(text, 0, max(0, len(text) - _UNSETTLED))]
             if spaces:
                 self._settle(len(text[: spaces[-1]].encode()))
             return self._settled + self._tokens(self._unsettled.decode())
-        except (UnicodeDecodeError, PromptError):
+        except UnicodeDecodeError:
+            return None
+        except PromptError:
+            self._readable = False  # the text only grows
             return None
 
     def write(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
@@ -71,6 +72,14 @@ class Retokenizer:
             return found[start:] if size == 0 else self._tokenize(text)
         except PromptError:
             return []
+
+    def _take(self, token: int) -> None:
+        if (text := self._control.get(token)) is None:
+            self._unsettled += self._target.piece(token)
+        elif text != self._target.text(self._target.begin_token):
+            self._settle(len(self._unsettled))
+            known = self._draft.control_texts.get(text)
+            self._settled += [known] if known is not None else self._tokens(text)
 
     def _settle(self, size: int) -> None:
         self._settled += self._tokens(self._unsettled[:size].decode("utf-8", errors="replace"))

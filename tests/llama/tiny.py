@@ -58,6 +58,7 @@ def write_tiny_model(
     letters: list[str] | None = None,
     n_context: int = 2048,
     tensor_scale: float = 1.0,
+    tensors_per_file: int = 0,
     **vocabulary: Any,
 ) -> Path:
     """Write a llama-architecture model of one byte-less SPM vocabulary.
@@ -68,11 +69,12 @@ def write_tiny_model(
         n_vocab: tokens, the special ones included.
         sharpness: scale of the output weights; larger makes the distributions more uneven.
         letters: texts of the tokens after the special ones.
+        tensors_per_file: the model is cut into files of so many tensors; the first one is returned. 0 for one file.
         **vocabulary: more about it, see `add_vocabulary`.
     """
     rng = np.random.default_rng(seed)
     heads, feed_forward = 2, 2 * width
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_per_file)
     writer.add_name("tiny")
     writer.add_context_length(n_context)
     writer.add_embedding_length(width)
@@ -108,4 +110,4 @@ def write_tiny_model(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return next(iter(sorted(path.parent.glob(f"{path.stem}-00001-of-*.gguf")))) if tensors_per_file else path

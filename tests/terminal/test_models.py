@@ -43,12 +43,60 @@ def test_check(specli, tmp_path):
     assert specli("check", "tiny", "tiny-draft").out == "tiny-draft can draft for tiny: 40 tokens in common.\n"
     other = write_tiny_model(tmp_path / "other.gguf", seed=1, letters=[*"zyxwvutsrqponmlkjihgfedcba ."])
     result = specli("check", "tiny", str(other))
+    said = "token 5 is 'a' for the target and 'z' for the draft, and so on for 33 of 40"
+    assert (result.code, result.out) == (0, f"{other} can draft for tiny as text only: {said}.\n")
+    assert "'--drafter text'" in result.err
+    found = specli("check", "tiny", str(other), "--json").json
+    assert (found["compatible"], found["drafts"], found["problems"]) == (False, "text", [said])
+    assert specli("check", "tiny", "tiny-draft", "--json").json["drafts"] == "tokens"
+
+
+def test_check_lists_differing_tokens(specli, tmp_path):
+    from tiny import SPECIAL, write_tiny_model
+
+    renamed = write_tiny_model(tmp_path / "renamed.gguf", seed=1, special=[*SPECIAL[:3], "<|person|>", SPECIAL[4]])
+    result = specli("check", "tiny", str(renamed))
+    assert (result.code, result.err) == (0, "--verbose lists them.\n")
+    assert result.out.startswith(f"{renamed} can draft for tiny: 39 tokens in common.\nDiffering tokens: 1, of which")
+    listed = specli("check", "tiny", str(renamed), "--verbose").out.splitlines()[-1].split()
+    assert listed == ["3", "'<|user|>'", "'<|person|>'"]
+    assert specli("check", "tiny", str(renamed), "--json").json["differing"] == [3]
+
+
+def test_show_says_how_a_model_rewinds(specli, tmp_path):
+    from hybrids import write_lfm2, write_mamba
+
+    assert "rewinds by        dropping" not in specli("show", "tiny").out
+    for write, way in ((write_lfm2, "snapshots"), (write_mamba, "marks")):
+        path = write(tmp_path / f"{way}.gguf")
+        found = specli("show", str(path), "--json").json
+        assert found["rewinds_by"] == way
+        assert min(found["recurrent_layers"], found["state_bytes"], found["states"]) > 0
+        assert f"rewinds by        {way}, with {found['states']} states in memory" in specli("show", str(path)).out
+    assert specli("show", "tiny", "--json").json["rewinds_by"] == "truncation"
+
+
+def test_a_model_in_several_files(specli, tmp_path, tiny_file):
+    from tiny import write_tiny_model
+
+    first = write_tiny_model(tmp_path / "parts.gguf", seed=1, tensors_per_file=4)
+    assert "files             3" in specli("show", str(first)).out
+    ask = ("abc", "-n", "20", "--temp", "0", "--no-draft")
+    assert specli("complete", *ask, "-m", str(first)).out == specli("complete", *ask, "-m", str(tiny_file)).out
+    assert f"tiny can draft for {first}: 40 tokens" in specli("check", str(first), "tiny").out
+    small = tmp_path / "small.gguf"
+    assert specli("quantize", str(first), "--type", "q8_0", "-o", str(small)).code == 0
+    assert specli("show", str(small), "--json").json["quantization"] == "Q8_0"
+    assert specli("show", str(small), "--json").json["files"] == 1
+    second = first.with_name("parts-00002-of-00003.gguf")
+    result = specli("complete", *ask, "-m", str(second))
     assert (result.code, result.out) == (1, "")
-    assert "token 5 is 'a' for the target and 'z' for the draft" in result.err
-    found = specli("check", "tiny", str(other), "--json")
-    assert found.code == 1
-    assert not found.json["compatible"]
-    assert specli("check", "tiny", "tiny-draft", "--json").json["compatible"]
+    assert "is file 2 of the 3 of a model" in result.err
+    second.unlink()
+    for command in (("complete", *ask, "-m"), ("show",), ("check", "tiny"), ("quantize", "--type", "q8_0", "-o", "x")):
+        result = specli(*command, str(first))
+        assert result.code == 1
+        assert f"file 2 of the 3 of a model is missing: {second}." in result.err.replace("\n", " ")
 
 
 @pytest.mark.parametrize("command", ["show", "pull"])

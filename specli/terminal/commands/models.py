@@ -10,6 +10,7 @@ import typer
 
 from specli.engine.options import ReplyOptions
 from specli.errors import OptionError, PairError
+from specli.llama.options import LoadOptions
 from specli.models import files
 from specli.models import pair as pairs
 from specli.models.pair import NO_DRAFT, Pair
@@ -20,6 +21,7 @@ from specli.terminal.command import command
 from specli.terminal.options import ModelOptions, OutputOptions
 
 if TYPE_CHECKING:
+    from specli.llama.gguf import GgufFile
     from specli.llama.pairing import PairReport
     from specli.llama.vocabulary import Vocabulary
 
@@ -106,6 +108,7 @@ def show(model: ModelArgument, output: OutputOptions = OutputOptions()) -> None:
         "name": entry.name,
         "path": str(file.path),
         "bytes": file.size,
+        "files": file.shards,
         "title": file.metadata.get("general.name"),
         "architecture": file.architecture,
         "parameters": file.parameters,
@@ -115,6 +118,7 @@ def show(model: ModelArgument, output: OutputOptions = OutputOptions()) -> None:
         "sliding_window": file.value("attention.sliding_window"),
         "embedding_length": file.value("embedding_length"),
         "layers": file.value("block_count"),
+        **_rewinding(file),
         "vocabulary": tokens,
         "vocabulary_type": file.metadata.get("tokenizer.ggml.model"),
         "template": template,
@@ -125,10 +129,29 @@ def show(model: ModelArgument, output: OutputOptions = OutputOptions()) -> None:
         console.print_json(facts)
         return
     facts["bytes"] = console.bytes_text(file.size)
+    facts["files"] = file.shards if file.shards > 1 else None
     facts["parameters"] = f"{file.parameters:,}"
+    if file.recurrent_layers:
+        facts["state_bytes"] = f"{console.bytes_text(facts['state_bytes'])}, whatever the length of the text"
+        facts["rewinds_by"] += f", with {facts['states']} states in memory"
+    for fact in ("recurrent_layers", "state_bytes", "states"):
+        facts[fact] = facts[fact] if file.recurrent_layers and fact != "states" else None
     facts["tensor_kinds"] = ", ".join(file.tensor_kinds)
     facts["template"] = f"yes, {len(template)} characters ('--json' shows it)" if template else "none"
     console.print_facts([(name.replace("_", " "), str(value)) for name, value in facts.items() if value is not None])
+
+
+def _rewinding(file: GgufFile) -> dict[str, Any]:
+    """Return how tokens are taken back from a model's memory, and what its recurrent layers keep there."""
+    from specli.llama.cache import cached_states, snapshots, state_bytes
+
+    options = LoadOptions()
+    return {
+        "rewinds_by": "snapshots" if snapshots(file, options) else "marks" if file.recurrent_layers else "truncation",
+        "recurrent_layers": file.recurrent_layers,
+        "state_bytes": state_bytes(file),
+        "states": cached_states(file, options) if file.recurrent_layers else 0,
+    }
 
 
 @command()
@@ -179,8 +202,8 @@ def _report_json(report: PairReport) -> dict[str, Any]:
 def _print_differing(report: PairReport, target: Vocabulary, draft: Vocabulary, *, listed: bool) -> None:
     count, special = len(report.differing), sum(not target.piece(token) for token in report.differing)
     console.print_line(
-        f"{count} tokens differ, {special} of them control tokens. They are never drafted; where a text has one, the "
-        "draft model reads another in its place, which costs acceptance, never exactness."
+        f"Differing tokens: {count}, of which control tokens: {special}. They are never drafted; where a text "
+        "has one, the draft model reads another in its place, which costs acceptance, never exactness."
     )
     if listed:
         rows = [(str(token), repr(target.text(token)), repr(draft.text(token))) for token in report.differing]
