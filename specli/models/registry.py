@@ -12,6 +12,8 @@ from typing import Any
 
 from specli.errors import ModelNotFoundError, RegistryError
 from specli.models.checks import check_name, check_path, check_relative, one_line, read_small, short
+from specli.models.elsewhere import find_model
+from specli.models.ollama import PREFIX
 from specli.state.data import Struct, checked, replace
 from specli.state.paths import user_registry_path
 
@@ -118,7 +120,9 @@ class Registry:
         raise ModelNotFoundError(f"there is no model named {name!r}, and no such file.", hint)
 
     def find(self, argument: str) -> ModelEntry:
-        """Return the model that a command-line argument means: a name, a file, or `user/repository[:quant]`.
+        """Return the model that a command-line argument means.
+
+        It is a name, a file, `user/repository[:quant]`, `ollama:name[:tag]`, or the name of another tool's model.
 
         Raises:
             ModelNotFoundError: it means none of them.
@@ -136,9 +140,11 @@ class Registry:
         path = Path(os.path.expanduser(argument))
         if os.path.isfile(path) or path.suffix.lower() == ".gguf" or argument.startswith((".", "/", "~")):
             return self._named_file(path)
-        if re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", argument):
+        if not argument.startswith(PREFIX) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", argument):
             repository, _, quant = argument.partition(":")  # which file that is, only the repository can tell
             return ModelEntry(argument, sources=(HuggingFaceSource(repository, "main", f"*{quant}"),))
+        if (found := find_model(argument)) is not None:
+            return ModelEntry(argument, path=found.path)
         return self[argument]
 
     def _named_file(self, path: Path) -> ModelEntry:

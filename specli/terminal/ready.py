@@ -36,6 +36,23 @@ def calibrate(engine: Engine, reply: ReplyOptions) -> None:
             engine.calibrate()
 
 
+def warn_about_draft(pair: Pair) -> None:
+    """Warn when no draft model was named and none is known, and name one that may do."""
+    if not pair.draft_unknown:
+        return
+    from specli.llama.gguf import read_gguf
+    from specli.models.candidates import quick_draft
+    from specli.models.families import published_draft
+    from specli.models.registry import load_registry
+
+    hint = "-md MODEL names one; '-md none' says that none is wanted."
+    if here := quick_draft(pair.target, load_registry()):
+        hint = f"'-md {here}' may do, which is on this disk; '-md none' says that none is wanted."
+    elif published := published_draft(read_gguf(pair.target)):
+        hint = f"{published} is published as a draft for this family. {hint}"
+    console.warn(f"no draft model is known for {pair.target_name}, so drafts are only looked up in the text.", hint)
+
+
 def warn_about_gpu(options: LoadOptions) -> None:
     """Warn when layers are asked onto a GPU that cannot be used."""
     for field in ("gpu_layers", "draft_gpu_layers"):

@@ -19,7 +19,7 @@ from specli.terminal.command import command
 from specli.terminal.commands.models import choose_pair
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.options import ModelOptions, OnFull, OutputOptions
-from specli.terminal.ready import calibrate, load_engine, warn_about_gpu, warn_about_lengths
+from specli.terminal.ready import calibrate, load_engine, warn_about_draft, warn_about_gpu, warn_about_lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ def chat(
     with interrupts:
         engine = load_engine(pair, load, interrupts)
     with engine:
+        warn_about_draft(pair)
         warn_about_lengths(engine, reply)
         with interrupts:
             calibrate(engine, reply)

@@ -20,7 +20,7 @@ from specli.terminal.command import command
 from specli.terminal.commands.models import choose_pair_for
 from specli.terminal.interrupts import Interrupts
 from specli.terminal.options import ModelOptions, OutputOptions
-from specli.terminal.ready import calibrate, load_engine, warn_about_gpu, warn_about_lengths
+from specli.terminal.ready import calibrate, load_engine, warn_about_draft, warn_about_gpu, warn_about_lengths
 
 if TYPE_CHECKING:
     from specli.engine.engine import Engine
@@ -72,11 +72,7 @@ def complete(
     pair = choose_pair_for(models, reply)
 
     with Interrupts() as interrupted, load_engine(pair, load, interrupted) as engine:
-        if pair.draft_unknown:
-            console.warn(
-                f"no draft model is known for {pair.target_name}, so drafts are only looked up in the text.",
-                "-md MODEL names one; '-md none' says that none is wanted.",
-            )
+        warn_about_draft(pair)
         _check(engine, load, reply, raw=raw)
         calibrate(engine, reply)
         tokens = engine.prompt(text, system=system, raw=raw, parse_special=parse_special)

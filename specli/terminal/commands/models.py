@@ -11,8 +11,9 @@ import typer
 from specli.engine.options import ReplyOptions
 from specli.errors import OptionError, PairError
 from specli.llama.options import LoadOptions
-from specli.models import files
+from specli.models import elsewhere, files
 from specli.models import pair as pairs
+from specli.models.folders import FoundModel
 from specli.models.pair import NO_DRAFT, Pair
 from specli.models.registry import ModelEntry, Registry, load_registry
 from specli.state.paths import user_registry_path
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from specli.llama.vocabulary import Vocabulary
 
 ModelArgument = Annotated[
-    str, typer.Argument(help="A name of 'specli list', a .gguf file, or user/repository[:quant].", metavar="MODEL")
+    str,
+    typer.Argument(
+        help="A name of 'specli list --all', a .gguf file, user/repository[:quant], or ollama:name[:tag].",
+        metavar="MODEL",
+    ),
 ]
 
 
@@ -67,12 +72,25 @@ def pull(model: ModelArgument, output: OutputOptions = OutputOptions()) -> None:
 
 
 @command()
-def list_models(output: OutputOptions = OutputOptions()) -> None:
-    """List the models that have names, and which of them are on this disk."""
+def list_models(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the models that other tools have put on this disk.")
+    ] = False,
+    output: OutputOptions = OutputOptions(),
+) -> None:
+    """List the models that have names, and which of them are on this disk.
+
+    Examples:
+        specli list
+
+        specli list --all
+    """
     registry = load_registry()
     found = {entry.name: files.find_file(entry) for entry in registry.models.values()}
+    others = _others(list(found.values())) if everything else []
     if output.as_json:
-        console.print_json([_entry_json(entry, registry, found[entry.name]) for entry in registry.models.values()])
+        entries = [_entry_json(entry, registry, found[entry.name]) for entry in registry.models.values()]
+        console.print_json(entries + [asdict(model) | {"path": str(model.path)} for model in others])
         return
     rows = []
     for entry in registry.models.values():
@@ -82,7 +100,22 @@ def list_models(output: OutputOptions = OutputOptions()) -> None:
         where = "here" if path else "missing" if entry.path else "not fetched"
         rows.append((name, console.bytes_text(size), where, entry.draft or "", entry.license))
     console.print_table(["name", "size", "file", "draft model", "license"], rows)
+    if others:
+        console.print_line("")
+        found_rows = [(model.name, console.bytes_text(model.bytes), model.tool, str(model.path)) for model in others]
+        console.print_table(["name", "size", "found by", "file"], found_rows)
+    elif everything:
+        console.note(f"No models of other tools were found ({', '.join(elsewhere.TOOLS)}).")
     console.note(f"Models of your own: {user_registry_path()}")
+
+
+def _others(known: list[Path | None]) -> list[FoundModel]:
+    """Return the models of other tools that have no name here."""
+    searches = elsewhere.search_all()
+    for problem in (problem for search in searches for problem in search.all_problems()):
+        console.warn(f"{problem}.")
+    resolved = {path.resolve() for path in known if path}
+    return [model for model in elsewhere.found_models(searches) if model.path.resolve() not in resolved]
 
 
 def _entry_json(entry: ModelEntry, registry: Registry, path: Path | None) -> dict[str, Any]:
