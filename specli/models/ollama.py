@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specli.models.checks import check_relative, read_small
+from specli.models.checks import check_name, read_small
 from specli.models.folders import Search
 from specli.state.data import Struct, checked
 
@@ -40,10 +40,10 @@ def full_name(argument: str) -> str:
     """Return `ollama:[[host/]namespace/]name[:tag]` as `find` writes it.
 
     Raises:
-        ValueError: it would lead out of a folder.
+        ValueError: no name can be like that.
     """
     name = argument.removeprefix(PREFIX)
-    check_relative("the name for Ollama", name)
+    check_name("the name for Ollama", name)
     *folders, last = name.split("/")
     model, _, tag = last.partition(":")
     standard = [_HOST, _NAMESPACE]
