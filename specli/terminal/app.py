@@ -27,7 +27,7 @@ COMMANDS = {
     "tune": ("tune", "tune_pair", "Predict what drafts gain on this machine, check it in short runs, and say why."),
     "quantize": ("quantize", "quantize", "Write a model with another type of weights."),
     "list": ("models", "list_models", "List the models that have names, and with --all those of other tools."),
-    "pairs": ("pairs", "pairs", "Say which models here can draft for which, with predicted speedups."),
+    "pairs": ("pairs", "pairs", "Say which models on this disk can draft for which."),
     "show": ("models", "show", "Show what a model file says about itself."),
     "pull": ("models", "pull", "Fetch a model, verified and whole, or say where it is."),
     "check": ("models", "check", "Check whether a draft model can serve a target model; exit 1 when it cannot."),

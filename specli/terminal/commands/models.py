@@ -78,7 +78,7 @@ def list_models(
     ] = False,
     output: OutputOptions = OutputOptions(),
 ) -> None:
-    """List the models that have names, and which of them are on this disk.
+    """List the models that have names, and with --all those of other tools.
 
     Examples:
         specli list

@@ -24,7 +24,9 @@ def pairs(
     model: Annotated[str | None, typer.Argument(help="The target. Default: each model here.", metavar="MODEL")] = None,
     output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Say which models on this disk can draft for which, best first, with predicted speedups.
+    """Say which models on this disk can draft for which.
+
+    The best come first, with predicted speedups.
 
     Examples:
         specli pairs
