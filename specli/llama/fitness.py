@@ -13,7 +13,7 @@ _EMBEDDING = {
     "gemma-embedding", "t5encoder",
 }  # fmt: skip
 _MOST = 512  # layers, and experts, that llama.cpp takes
-_NOT_WEIGHTS = {"kind 9", "kind 15", "I8", "I16", "I32", "I64", "F64"}  # 9 and 15 are Q8_1 and Q8_K
+NOT_WEIGHTS = {"kind 9", "kind 15", "I8", "I16", "I32", "I64", "F64"}  # 9 and 15 are Q8_1 and Q8_K
 _REPLACE = "Fetch the file again, or convert the model again."
 _ANOTHER = "Choose another model."
 
@@ -74,6 +74,6 @@ def _impossible(file: GgufFile) -> str:
         return f"its embedding_length {width} is no multiple of its head_count {heads}"
     if file.value("rope.scaling.type", "none") not in ("none", "linear", "yarn", "longrope"):
         return f"its rope.scaling.type is {file.value('rope.scaling.type')!r}"
-    if wrong := file.matrix_kinds & _NOT_WEIGHTS:
+    if wrong := file.matrix_kinds & NOT_WEIGHTS:
         return f"it has matrices of type {min(wrong)}"
     return ""

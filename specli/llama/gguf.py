@@ -12,17 +12,18 @@ import math
 import mmap
 import re
 import struct
-from collections import Counter
-from dataclasses import dataclass
+from collections import ChainMap, Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from specli.errors import ModelFileError
 from specli.llama.shards import shard_names, shard_of
 
 # Type of a metadata value -> its struct code. 8 is a string, 9 an array.
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
+_STRING, _ARRAY, _FLOAT64 = 8, 9, 12
 
 # Number of a tensor type -> (name, values in a block, bytes in a block).
 TENSOR_KINDS = {
@@ -51,6 +52,17 @@ class ArrayLength(int):
     """The length of an array, which stands for the array."""
 
 
+class Float64(float):
+    """A number of 64 bits: where llama.cpp asks for one of 32 bits and finds this, it ends the process."""
+
+
+class Tensor(NamedTuple):
+    """A tensor, as the header describes it."""
+
+    shape: tuple[int, ...]  # the numbers that lie next to each other in memory first
+    kind: str
+
+
 @dataclass(frozen=True, slots=True)
 class GgufFile:
     """The header of a GGUF file, or of all files of a model that is cut into several."""
@@ -64,6 +76,7 @@ class GgufFile:
     matrix_kinds: frozenset[str]  # those of tensors with two dimensions and more, which carry most of the work
     recurrent_layers: int = 0  # layers that keep a state instead of, or beside, keys and values
     shards: int = 1  # files
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # by name
 
     @property
     def architecture(self) -> str:
@@ -92,6 +105,7 @@ class _Header:
     values_of_kind: Counter[str]
     matrix_kinds: set[str]
     recurrent_layers: set[str]
+    tensors: dict[str, Tensor]
 
     @property
     def shard(self) -> tuple[int, int]:
@@ -134,6 +148,7 @@ def read_gguf(path: Path) -> GgufFile:
         frozenset[str]().union(*(header.matrix_kinds for header in headers)),
         len(set[str]().union(*(header.recurrent_layers for header in headers))),
         count,
+        dict(ChainMap(*(header.tensors for header in headers))),
     )
 
 
@@ -195,6 +210,7 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> _Header:
     values_of_kind: Counter[str] = Counter()
     matrix_kinds: set[str] = set()
     recurrent_layers: set[str] = set()
+    tensors: dict[str, Tensor] = {}
     for _ in range(num_tensors):
         name = reader.string()
         if recurrent := _RECURRENT.match(name):
@@ -202,9 +218,11 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> _Header:
         num_dimensions = reader.scalar("I")
         if num_dimensions > 8:
             raise _damaged(path, f"tensor {name!r} has {num_dimensions} dimensions")
-        count = math.prod(reader.scalar("Q") for _ in range(num_dimensions))
+        shape = tuple(reader.scalar("Q") for _ in range(num_dimensions))
+        count = math.prod(shape)
         kind, offset = reader.scalar("I"), reader.scalar("Q")
         kind_name, block_values, block_bytes = TENSOR_KINDS.get(kind, (f"kind {kind}", 1, 0))
+        tensors[name] = Tensor(shape, kind_name)
         if num_dimensions > 1:
             matrix_kinds.add(kind_name)
         values_of_kind[kind_name] += count
@@ -216,7 +234,7 @@ def _parse(path: Path, size: int, data: mmap.mmap) -> _Header:
     start = -(-reader.at // alignment) * alignment
     if num_tensors and start + end > size:
         raise _damaged(path, f"it needs {start + end} bytes and has {size}")
-    return _Header(size, version, metadata, num_tensors, values_of_kind, matrix_kinds, recurrent_layers)
+    return _Header(size, version, metadata, num_tensors, values_of_kind, matrix_kinds, recurrent_layers, tensors)
 
 
 class _Reader:
@@ -248,7 +266,9 @@ class _Reader:
         if kind == _ARRAY:
             return ArrayLength(self._array())
         value = self.scalar(_SCALARS[kind])
-        return value if math.isfinite(value) else str(value)
+        if not math.isfinite(value):
+            return str(value)
+        return Float64(value) if kind == _FLOAT64 else value
 
     def _array(self) -> int:
         """Skip an array and return its length; vocabularies are long, and their texts are not needed here."""

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from specli.errors import ModelLoadError
 from specli.llama import hardware
+from specli.llama.adapters import read_adapters
 from specli.llama.cache import cached_states, state_bytes
+from specli.llama.cache_types import value_bytes
 from specli.llama.fitness import require_runnable
 from specli.llama.gguf import GgufFile, read_gguf
 from specli.llama.model import LlamaModel
 from specli.llama.options import LoadOptions
-from specli.llama.parameters import on_gpu, planned_context, require_backend, require_exactness
+from specli.llama.parameters import on_gpu, planned_context, require_backend, require_possible
 
 
 def load_models(
@@ -36,8 +38,9 @@ def load_models(
     planned = [(read_gguf(path), options) for (path, _), options in zip(chosen, wanted, strict=True)]
     for file, options in planned:
         require_runnable(file)
-        require_exactness(file, options)
-    _require_memory([(file, options) for file, options in planned if not on_gpu(options)])
+        require_possible(file, options)
+    sizes = [_needed_bytes(file, options) for file, options in planned]
+    _require_memory([(file, size) for (file, options), size in zip(planned, sizes, strict=True) if not on_gpu(options)])
     models: list[LlamaModel] = []
     try:
         for file, options in planned:
@@ -50,18 +53,24 @@ def load_models(
     return models
 
 
-def _require_memory(models: Sequence[tuple[GgufFile, LoadOptions]]) -> None:
+def _require_memory(models: Sequence[tuple[GgufFile, int]]) -> None:
     """Refuse files that, each with its cache, do not fit into this machine's memory together."""
     available = hardware.available_memory()
-    needed = [(file.path.name, _needed_bytes(file, options)) for file, options in models]
-    if sum(size for _, size in needed) > available:
-        parts = " + ".join(f"{size / 1e9:.2f} GB for {name}" for name, size in needed)
-        hint = "A smaller model or `context` needs less; `draft_model` 'none' goes without the second model."
+    if sum(size for _, size in models) > available:
+        parts = " + ".join(f"{size / 1e9:.2f} GB for {file.path.name}" for file, size in models)
+        hint = (
+            "A smaller model or `context` needs less, and so do `cache_type_k` and `cache_type_v` 'q8_0'; "
+            "`draft_model` 'none' goes without the second model."
+        )
         raise ModelLoadError(f"{parts} do not fit in the {available / 1e9:.2f} GB of memory that are free.", hint)
 
 
 def _needed_bytes(file: GgufFile, options: LoadOptions) -> int:
-    """Return about how many bytes a model takes: its weights, its states, and a full context in 16 bits."""
+    """Return about how many bytes a model takes: its weights, adapters and states, and a full context.
+
+    Raises:
+        ModelFileError, ModelUnsupportedError: an adapter cannot be used.
+    """
 
     def number(key: str) -> int:
         value = file.value(key)
@@ -70,7 +79,9 @@ def _needed_bytes(file: GgufFile, options: LoadOptions) -> int:
     heads = number("attention.head_count")
     key_heads = min(number("attention.head_count_kv") or heads, heads)  # a list counts as its length
     width = number("embedding_length") // heads if heads else 0
-    widths = (number("attention.key_length") or width) + (number("attention.value_length") or width)
+    key = (number("attention.key_length") or width) * value_bytes(options.cache_type_k)
+    value = (number("attention.value_length") or width) * value_bytes(options.cache_type_v)
     layers = number("block_count") - file.recurrent_layers or number("block_count")
-    cache = 2 * layers * key_heads * widths * planned_context(file, options)
-    return file.size + cache + cached_states(file, options) * state_bytes(file)
+    cache = int(layers * key_heads * (key + value) * planned_context(file, options))
+    adapters = sum(adapter.file.size for adapter in read_adapters(file, options))
+    return file.size + adapters + cache + cached_states(file, options) * state_bytes(file)

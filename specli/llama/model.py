@@ -16,11 +16,12 @@ import numpy as np
 
 from specli.decoding.sampling import Floats
 from specli.errors import DecodeError, Interrupted, ModelLoadError, ModelUnsupportedError
-from specli.llama.binding import last_complaint, llama_cpp, version
+from specli.llama.adapters import load_adapters, read_adapters, set_adapters
+from specli.llama.binding import last_complaint, llama_cpp, unlocked, version
 from specli.llama.cache import Cache, RecurrentCache
 from specli.llama.fitness import require_runnable
 from specli.llama.gguf import GgufFile, read_gguf
-from specli.llama.options import LoadOptions
+from specli.llama.options import QUANTIZED, LoadOptions
 from specli.llama.parameters import (
     MAX_ROWS,
     context_parameters,
@@ -28,7 +29,7 @@ from specli.llama.parameters import (
     on_gpu,
     planned_context,
     require_backend,
-    require_exactness,
+    require_possible,
 )
 from specli.llama.vocabulary import Vocabulary
 
@@ -45,9 +46,10 @@ class LlamaModel:
     is asked during loading and during long passes, and True breaks off.
 
     Raises:
-        OptionError: exact mode on a GPU, or for a model for which it is not known to hold.
-        ModelFileError: the file is no whole GGUF.
-        ModelUnsupportedError: a model whose state cannot be taken back, or that does not continue text.
+        OptionError: exact mode on a GPU, or another option that cannot hold here or for this model.
+        ModelFileError: the file, or one of an adapter, is no whole GGUF.
+        ModelUnsupportedError: a model whose state cannot be taken back, or that does not continue text; an adapter that
+            is none or does not fit.
         ModelLoadError: llama.cpp refused it.
         Interrupted: `interrupted` said so.
     """
@@ -66,7 +68,8 @@ class LlamaModel:
         require_backend(self.options)
         self.file: GgufFile = file or read_gguf(path)
         require_runnable(self.file)
-        require_exactness(self.file, self.options)
+        require_possible(self.file, self.options)
+        self.adapters = read_adapters(self.file, self.options)
         self._model: Any = None
         self._context: Any = None
         self._batch: Any = None
@@ -86,6 +89,7 @@ class LlamaModel:
     batch_size: int  # tokens one pass takes at most
     max_rows: int  # rows of logits one pass returns at most
     threads: int
+    swappable: bool  # whether memory was to be locked, and the system refused
 
     def _load(self, progress: Callable[[float], None]) -> None:
         parameters = model_parameters(self.options)
@@ -106,6 +110,8 @@ class LlamaModel:
         if why := self._why_unsupported():
             raise ModelUnsupportedError(f"{self.path.name} ({self.file.architecture}) {why}.", "Choose another model.")
         self.vocabulary = Vocabulary(self._model)
+        self.swappable = unlocked() and self.options.mlock
+        self._adapters = load_adapters(self._model, self.adapters)
 
     def _is_recurrent(self) -> bool:
         model = self._model
@@ -131,6 +137,7 @@ class LlamaModel:
                 f"{last_complaint() or 'no reason given'}.",
                 "A smaller `context` needs less memory.",
             )
+        set_adapters(self._context, self._adapters, self.adapters)
         if self._is_recurrent():
             self._cache: Cache = RecurrentCache(self._context, int(parameters.n_seq_max))
         else:
@@ -159,7 +166,10 @@ class LlamaModel:
         with self.path.open("rb") as file:
             head = hashlib.sha256(file.read(1 << 16)).hexdigest()[:16]
         gpu = options.gpu_layers if on_gpu(options) else 0
-        return f"{head}-{self.file.size}-{self.threads}-{options.batch}-{gpu}-{options.exact}-{version()}"
+        # The key must stay what it was where nothing else is chosen: costs are kept under it.
+        parts = [head, self.file.size, self.threads, options.batch, gpu, options.exact, version()]
+        parts += [part for part in (options.cost_part, *(adapter.key for adapter in self.adapters)) if part]
+        return "-".join(map(str, parts))
 
     @property
     def n_past(self) -> int:
@@ -266,10 +276,12 @@ class LlamaModel:
         """Whether a pass of one row, here, would have other bits than the same row among others.
 
         Matrices of floating-point numbers have a kernel for one row and one for more; quantized ones have not.
-        Attention splits a single row among threads once the cache has 512 cells, counted in steps of 256.
+        Attention splits a single row among threads once the cache has 512 cells, counted in steps of 256. A quantized
+        cache is rotated with a matrix of floating-point numbers.
         """
-        floats = self.file.matrix_kinds & {"F32", "F16", "BF16"}
-        return bool(floats) or (self.threads > 1 and self.n_past + 1 > 256)
+        kinds = self.file.matrix_kinds.union(*(adapter.file.matrix_kinds for adapter in self.adapters))
+        rotated = {self.options.cache_type_k, self.options.cache_type_v} & {*QUANTIZED}
+        return bool(kinds & {"F32", "F16", "BF16"} or rotated) or (self.threads > 1 and self.n_past + 1 > 256)
 
     def rewind(self, length: int) -> None:
         """Drop cached tokens so that at most `length` are left; fewer where the model cannot go back to that place."""

@@ -5,6 +5,7 @@ Here is decided what a model is loaded with; it needs no weights.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from typing import Any
 
@@ -13,10 +14,25 @@ from specli.errors import OptionError
 from specli.llama import hardware
 from specli.llama.binding import llama_cpp
 from specli.llama.cache import sequences, snapshots, why_inexact
+from specli.llama.cache_types import GGML_TYPES, require_cache_types
 from specli.llama.gguf import GgufFile
-from specli.llama.options import DEFAULT_CONTEXT, LoadOptions
+from specli.llama.options import DEFAULT_CONTEXT, NO_DEVICES, LoadOptions
+from specli.llama.placement import device_array, override_array, require_devices, require_tensors
 
 MAX_ROWS = MAX_DRAFT_LENGTH + 1  # of logits, that one pass may return
+
+_FLASH_ATTENTION = {
+    "auto": llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "on": llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    "off": llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
+# By whether files are not mapped, and whether memory is locked; None is llama.cpp's default.
+_LOAD_MODES = {
+    (False, False): None,
+    (True, False): llama_cpp.LLAMA_LOAD_MODE_NONE,
+    (False, True): llama_cpp.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    (True, True): llama_cpp.LLAMA_LOAD_MODE_MLOCK,
+}
 
 GPU_REBUILD_HINT = (
     "Rebuild the bindings with CMAKE_ARGS='-DGGML_CUDA=on' (NVIDIA) or CMAKE_ARGS='-DGGML_METAL=on' (Apple): "
@@ -36,15 +52,16 @@ def has_gpu_backend() -> bool:
 
 def on_gpu(options: LoadOptions) -> bool:
     """Whether weights go to a GPU."""
-    return has_gpu_backend() and options.gpu_layers != 0
+    return has_gpu_backend() and options.gpu_layers != 0 and tuple(options.devices) != NO_DEVICES
 
 
 def require_backend(options: LoadOptions) -> None:
-    """Refuse exact mode on a GPU, where it is not known to hold.
+    """Refuse devices and buffers that are not there, and exact mode on a GPU, where it is not known to hold.
 
     Raises:
         OptionError: the options ask for it.
     """
+    require_devices(options)
     if options.exact and on_gpu(options):
         raise OptionError(
             "`exact` is known to hold on the CPU only, and this llama.cpp would use a GPU.",
@@ -53,14 +70,16 @@ def require_backend(options: LoadOptions) -> None:
         )
 
 
-def require_exactness(file: GgufFile, options: LoadOptions) -> None:
-    """Refuse exact mode for models for which it is not known to hold.
+def require_possible(file: GgufFile, options: LoadOptions) -> None:
+    """Refuse what a model cannot be loaded with, and exact mode where it is not known to hold.
 
     Raises:
         OptionError: the options ask for it.
     """
     if options.exact and (why := why_inexact(file, options)):
         raise OptionError(f"`exact` is not known to hold here: {why}.", "Leave it out.", field="exact")
+    require_cache_types(file, options)
+    require_tensors(file, options)
 
 
 def runs_on_amx() -> bool:
@@ -82,9 +101,17 @@ def planned_context(file: GgufFile, options: LoadOptions) -> int:
 
 def model_parameters(options: LoadOptions) -> Any:
     """Return llama.cpp's parameters for putting weights into memory."""
+    mode = _LOAD_MODES[options.no_mmap, options.mlock]
     parameters = llama_cpp.llama_model_default_params()
     if options.gpu_layers is not None:
         parameters.n_gpu_layers = options.gpu_layers
+    if mode is not None:
+        parameters.load_mode = mode
+    # ctypes keeps no array alive whose address is stored: the parameters themselves do.
+    parameters.kept = device_array(options), override_array(options)
+    parameters.devices, parameters.tensor_buft_overrides = (
+        ctypes.cast(one, ctypes.c_void_p) for one in parameters.kept
+    )
     if runs_on_amx():
         parameters.use_extra_bufts = False
     if options.exact:
@@ -107,8 +134,8 @@ def context_parameters(file: GgufFile, options: LoadOptions) -> Any:
     parameters.n_threads = parameters.n_threads_batch = options.threads or default_threads()
     # Else keep only the window, as llama.cpp's own tools do; `rewind` knows. Marks of recurrent models need all.
     parameters.swa_full = options.exact or file.recurrent_layers > 0
-    if options.exact:
-        parameters.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+    parameters.type_k, parameters.type_v = GGML_TYPES[options.cache_type_k], GGML_TYPES[options.cache_type_v]
+    parameters.flash_attn_type = _FLASH_ATTENTION["on" if options.exact else options.flash_attention]
     if file.recurrent_layers:
         parameters.n_rs_seq = snapshots(file, options)
     return parameters

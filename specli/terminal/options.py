@@ -43,6 +43,22 @@ def _bias(text: str) -> tuple[int, float]:
         raise OptionError(message, "For instance 1234=-2.5; 'specli complete --json' shows token ids.") from None
 
 
+def _adapter(text: str) -> tuple[str, float]:
+    path, _, scale = text.rpartition("=")
+    try:
+        return (path, float(scale)) if path else (text, 1.0)
+    except ValueError:  # the sign is in the name of the file
+        return text, 1.0
+
+
+def _override(text: str) -> tuple[str, str]:
+    pattern, sign, buffer = text.rpartition("=")
+    if not sign:
+        message = f"`override_tensor` is {text!r}, but must be a regular expression, '=', and the name of a buffer."
+        raise OptionError(message, r"For instance 'blk\.0\.ffn_.*=CPU'.", field="override_tensor")
+    return pattern, buffer
+
+
 @dataclass(frozen=True, slots=True)
 class Spelling:
     """How a field is written on the command line, where that is not `--` and its name."""
@@ -52,6 +68,7 @@ class Spelling:
     panel: str = ""  # where help shows it, if not with the others of its class
     none: int | str | None = None  # stands for None
     read: Callable[[str], Any] | None = None  # makes a value of text, or one entry of a tuple
+    separator: str = ""  # between entries of a tuple that one flag gives
     more: Mapping[str, Any] = field(default_factory=dict)  # for typer
 
 
@@ -80,6 +97,13 @@ SPELLINGS = {
     "threads": Spelling(("-t", "--threads")),
     "gpu_layers": Spelling(("-ngl", "--gpu-layers")),
     "draft_gpu_layers": Spelling(("-ngld", "--draft-gpu-layers")),
+    "lora": Spelling(metavar="FILE[=SCALE]", read=_adapter),
+    "cache_type_k": Spelling(("-ctk", "--cache-type-k")),
+    "cache_type_v": Spelling(("-ctv", "--cache-type-v")),
+    "flash_attention": Spelling(("-fa", "--flash-attn")),
+    "devices": Spelling(("-dev", "--devices"), "NAME,NAME,...", read=str, separator=","),
+    "override_tensor": Spelling(("-ot", "--override-tensor"), "PATTERN=BUFFER", read=_override),
+    "cpu_moe": Spelling(("-cmoe", "--cpu-moe")),
     "system": Spelling(("-s", "--system")),
     "prompt_file": Spelling(("-f", "--file")),
     "session_name": Spelling(("--session",), "NAME"),
@@ -208,6 +232,8 @@ def read_value(name: str, value: Any) -> Any:
         return None
     if spelling.read is None:
         return value
+    if spelling.separator:
+        value = [part.strip() for text in value or () for part in text.split(spelling.separator)]
     return tuple(map(spelling.read, value or ())) if not isinstance(value, str) else spelling.read(value)
 
 

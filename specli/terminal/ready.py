@@ -20,13 +20,16 @@ def load_engine(pair: Pair, options: LoadOptions, interrupted: Callable[[], bool
     from specli.engine.engine import Engine
 
     with console.waiting("Loading") as show:
-        return Engine.load(
+        engine = Engine.load(
             pair.target,
             pair.draft,
             options,
             progress=lambda name, share: show(f"Loading {name} {share:.0%}"),
             interrupted=interrupted,
         )
+    if engine.target.swappable:
+        console.warn("`mlock` has no effect: the system refused to lock the memory.", "'ulimit -l' shows its limit.")
+    return engine
 
 
 def calibrate(engine: Engine, reply: ReplyOptions) -> None:
