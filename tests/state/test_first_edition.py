@@ -109,7 +109,9 @@ def test_a_comparison(first):
     assert found.pop("drafter") == "auto"  # these came later
     for load in ("target_load", "draft_load"):
         later = {key: found[load].pop(key) for key in found[load].keys() - head["settings"][load].keys()}
-        assert later == {key: value for key, value in asdict(LoadOptions()).items() if key in later}
+        assert later == {
+            key: value for key, value in json.loads(json.dumps(asdict(LoadOptions()))).items() if key in later
+        }
     assert found == head["settings"]
     assert [facts.quantization for facts in header.models] == ["F32", "F32"]
     wanted = [{"configuration" if key == "arm" else key: value for key, value in line.items()} for line in lines]
