@@ -46,6 +46,45 @@ def add_vocabulary(
         writer.add_chat_template(template)
 
 
+def write_tiny_adapter(
+    path: Path,
+    base: Path,
+    *,
+    seed: int = 0,
+    rank: int = 4,
+    strength: float = 0.5,
+    alpha: float | None = 8.0,
+    names: tuple[str, ...] = ("blk.0.attn_q.weight", "blk.0.ffn_down.weight", "output.weight"),
+    kind: str = "F32",
+    architecture: str = "llama",
+) -> Path:
+    """Write a LoRA adapter with random weights for tensors of a model; `kind` is F32, F16 or BF16."""
+    rng = np.random.default_rng(seed)
+    shapes = {tensor.name: tensor.shape.tolist() for tensor in gguf.GGUFReader(base).tensors}
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    if alpha is not None:
+        writer.add_float32("adapter.lora.alpha", alpha)
+    for name in names:
+        columns, rows, *experts = shapes[name]
+        sizes = (rank, columns), (rows, rank)
+        if name == "token_embd.weight":
+            sizes = (rows, rank), (columns, rank)
+        for part, size in zip("ab", sizes, strict=True):
+            values = rng.standard_normal((*experts, *size)).astype(np.float32) * strength
+            if kind == "BF16":
+                raw = gguf.quants.quantize(values, gguf.GGMLQuantizationType.BF16)
+                writer.add_tensor(f"{name}.lora_{part}", raw, raw_dtype=gguf.GGMLQuantizationType.BF16)
+            else:
+                writer.add_tensor(f"{name}.lora_{part}", values.astype(np.float16) if kind == "F16" else values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def write_tiny_model(
     path: Path,
     *,
