@@ -116,7 +116,8 @@ def quick_draft(target: Path, registry: Registry) -> str | None:
             if path.stat().st_size > LARGEST_SHARE * wanted.size or monotonic() > until:
                 break
             with suppress(SpecliError):
-                if _same_tokenizer(load_candidate(name, path).file, wanted):
+                file = load_candidate(name, path).file  # of several files, the first alone may look small
+                if file.size <= LARGEST_SHARE * wanted.size and _same_tokenizer(file, wanted):
                     return name
     return None
 

@@ -61,6 +61,15 @@ def test_the_quick_look_takes_only_the_same_tokenizer(here):
     assert quick_draft(here / "large.gguf", load_registry()) is None
 
 
+def test_a_target_in_several_files_is_not_its_own_draft(here):
+    (here / "small.gguf").unlink()
+    (here / "large.gguf").unlink()
+    first = write_tiny_model(here / "cut.gguf", seed=1, width=64, n_layers=4, tensors_per_file=3)
+    assert quick_draft(first, load_registry()) is None
+    write_tiny_model(here / "small.gguf", seed=2)
+    assert quick_draft(first, load_registry()) == "small"
+
+
 def write_header(path, architecture, name, parameters):
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(name)
