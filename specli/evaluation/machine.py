@@ -35,6 +35,8 @@ class ModelFacts:
     context: int  # tokens
     gpu: bool
     exact: bool
+    loading: str = ""  # what was unlike the usual way, in words; '' is what files of the first edition mean
+    adapters: tuple[str, ...] = ()  # what tells each from others
 
 
 def this_machine() -> Machine:
@@ -60,4 +62,6 @@ def model_facts(name: str, model: LlamaModel) -> ModelFacts:
         model.n_context,
         on_gpu(model.options),
         model.options.exact,
+        model.options.in_words,
+        tuple(adapter.key for adapter in model.adapters),
     )

@@ -81,8 +81,8 @@ def filters_text(sampling: SamplingOptions) -> str:
     return f"top-k {sampling.top_k}, top-p {sampling.top_p:g}, min-p {sampling.min_p:g}"
 
 
-def reply_text(options: ReplyOptions, *, exact: bool) -> str:
-    """Return in one line how replies were made: all that it takes to make them again."""
+def reply_text(options: ReplyOptions, load: LoadOptions) -> str:
+    """Return in one line how replies were made: all that it takes to make them again; `load` is the target's."""
     parts = [
         f"{options.verification} verification",
         f"draft length {'auto' if options.draft_length is None else options.draft_length}",
@@ -94,6 +94,8 @@ def reply_text(options: ReplyOptions, *, exact: bool) -> str:
         parts.insert(1, f"drafter {options.drafter}")
     if options.draft_temperature is not None:
         parts.append(f"draft temperature {options.draft_temperature:g}")
-    if exact:
+    if load.exact:
         parts.append("exact mode")
+    if load.in_words:
+        parts.append(load.in_words)
     return ", ".join(parts)

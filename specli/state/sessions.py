@@ -145,6 +145,7 @@ class _Event(Struct):
     tokens: tuple[int, ...] = ()
     count: int | None = None
     model: str | None = None
+    lora: tuple[str, ...] = ()
 
 
 _NEEDED = {"system": "content", "user": "content", "assistant": "content", "drop": "count"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -44,19 +44,21 @@ def _bias(text: str) -> tuple[int, float]:
 
 
 def _adapter(text: str) -> tuple[str, float]:
+    """Return a file and its scale; a file's name may have an equals sign, too."""
     path, _, scale = text.rpartition("=")
     try:
         return (path, float(scale)) if path else (text, 1.0)
-    except ValueError:  # the sign is in the name of the file
+    except ValueError:
         return text, 1.0
 
 
-def _override(text: str) -> tuple[str, str]:
-    pattern, sign, buffer = text.rpartition("=")
-    if not sign:
-        message = f"`override_tensor` is {text!r}, but must be a regular expression, '=', and the name of a buffer."
-        raise OptionError(message, r"For instance 'blk\.0\.ffn_.*=CPU'.", field="override_tensor")
-    return pattern, buffer
+def _overrides(text: str) -> list[tuple[str, str]]:
+    """Return patterns with their buffers; commas separate them, and patterns may have commas, too."""
+    found = re.findall(r"(.+?)=([^=,]+)(?:,|$)", text)
+    if not found or ",".join("=".join(pair) for pair in found) != text:
+        message = f"`override_tensor` is {text!r}, but must be a pattern, '=', and a buffer."
+        raise OptionError(message, r"For instance 'blk\.0\.ffn_.*=CPU'.")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Spelling:
     panel: str = ""  # where help shows it, if not with the others of its class
     none: int | str | None = None  # stands for None
     read: Callable[[str], Any] | None = None  # makes a value of text, or one entry of a tuple
-    separator: str = ""  # between entries of a tuple that one flag gives
+    read_all: Callable[[str], Sequence[Any]] | None = None  # makes several entries of a tuple of one text
     more: Mapping[str, Any] = field(default_factory=dict)  # for typer
 
 
@@ -101,8 +103,8 @@ SPELLINGS = {
     "cache_type_k": Spelling(("-ctk", "--cache-type-k")),
     "cache_type_v": Spelling(("-ctv", "--cache-type-v")),
     "flash_attention": Spelling(("-fa", "--flash-attn")),
-    "devices": Spelling(("-dev", "--devices"), "NAME,NAME,...", read=str, separator=","),
-    "override_tensor": Spelling(("-ot", "--override-tensor"), "PATTERN=BUFFER", read=_override),
+    "devices": Spelling(("-dev", "--devices", "--device"), "NAME,...", read_all=lambda text: text.split(",")),
+    "override_tensor": Spelling(("-ot", "--override-tensor"), "PATTERN=BUFFER", read_all=_overrides),
     "cpu_moe": Spelling(("-cmoe", "--cpu-moe")),
     "system": Spelling(("-s", "--system")),
     "prompt_file": Spelling(("-f", "--file")),
@@ -230,10 +232,10 @@ def read_value(name: str, value: Any) -> Any:
     spelling = SPELLINGS.get(name, Spelling())
     if spelling.none is not None and value == spelling.none:
         return None
+    if spelling.read_all is not None:
+        return tuple(entry for text in value or () for entry in spelling.read_all(text))
     if spelling.read is None:
         return value
-    if spelling.separator:
-        value = [part.strip() for text in value or () for part in text.split(spelling.separator)]
     return tuple(map(spelling.read, value or ())) if not isinstance(value, str) else spelling.read(value)
 
 

@@ -27,7 +27,7 @@ def load_engine(pair: Pair, options: LoadOptions, interrupted: Callable[[], bool
             progress=lambda name, share: show(f"Loading {name} {share:.0%}"),
             interrupted=interrupted,
         )
-    if engine.target.swappable:
+    if any(model.swappable for model in (engine.target, engine.draft) if model is not None):
         console.warn("`mlock` has no effect: the system refused to lock the memory.", "'ulimit -l' shows its limit.")
     return engine
 

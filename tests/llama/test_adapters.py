@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from damage import ARRAY, STRING, Parts, changed
+from hybrids import WRITERS
 from tiny import write_tiny_adapter, write_tiny_model
 
 from specli.engine.engine import Engine
@@ -287,3 +288,47 @@ def test_what_is_refused_would_end_the_process(tiny_file, adapter, tmp_path, cas
 
     assert run("guarded") == 1
     assert run("unguarded") < 0
+
+
+def rows_agree(path, load: LoadOptions) -> bool:
+    """Whether single rows have the bits of those in passes of several."""
+    with LlamaModel(path, load) as model:
+        model.feed(TEXT[:24], 0)
+        single = [model.feed([token], 1)[0].copy() for token in TEXT[24:42]]
+        found = []
+        for count in (2, 3, 6, 9, 18):
+            model.rewind(24)
+            model.feed(TEXT[model.n_past : 24], 0)
+            starts = range(24, 42, count)
+            found.append([row.copy() for at in starts for row in model.feed(TEXT[at : at + count], count)])
+        return all(np.array_equal(single, rows) for rows in found)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("base_kind", ["F32", "Q8_0"])
+def test_exact_mode_gives_single_rows_the_bits_of_many(tmp_path, monkeypatch, kind, base_kind):
+    path = WRITERS["lfm2"](tmp_path / "model.gguf", seed=3, kind=base_kind)
+    names = ("blk.2.attn_q.weight", "blk.0.ffn_down.weight", "blk.0.shortconv.in_proj.weight")
+    adapter = write_tiny_adapter(
+        tmp_path / "lora.gguf", path, names=names, kind=kind, architecture="lfm2", rank=5, strength=0.1
+    )
+    load = adapted((adapter, 0.7), exact=True, gpu_layers=0)
+    assert rows_agree(path, load)
+    if base_kind == "F32":  # the negative control: without a row beside it, a single one has other bits
+        monkeypatch.setattr(LlamaModel, "_single_rows_differ", lambda self: False)
+        assert not rows_agree(path, load)
+
+
+@pytest.mark.parametrize(("architecture", "attention"), [("lfm2", 2), ("qwen35", 3)])
+def test_recurrent_models_take_adapters(tmp_path, architecture, attention):
+    path = WRITERS[architecture](tmp_path / "model.gguf", seed=3)
+    names = (f"blk.{attention}.attn_q.weight", "blk.0.ffn_down.weight")
+    adapter = write_tiny_adapter(tmp_path / "lora.gguf", path, names=names, architecture=architecture)
+    load = adapted((adapter, 1.0))
+    assert not np.allclose(logits(path, load), logits(path, LOAD))
+    with LlamaModel(path, load) as model:
+        model.feed(TEXT[:20], 0)
+        expected = model.feed(TEXT[20:24], 4).copy()
+        model.rewind(20)
+        model.feed(TEXT[model.n_past : 20], 0)
+        assert np.abs(model.feed(TEXT[20:24], 4) - expected).max() < 1e-3

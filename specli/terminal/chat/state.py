@@ -14,7 +14,7 @@ from specli.engine.reply import Reply
 from specli.errors import ContextFullError, SpecliError
 from specli.llama.loading import load_models
 from specli.llama.model import LlamaModel
-from specli.llama.options import LoadOptions
+from specli.llama.options import LoadOptions, adapter_text
 from specli.llama.text import Message
 from specli.models.registry import load_registry
 from specli.state import sessions
@@ -190,8 +190,9 @@ class Chat:
         self.replies = sum(event["type"] == "assistant" for event in events)
         if damaged:
             console.warn(f"{damaged} damaged lines of {path.name} were skipped.", "The rest is complete.")
-        if events[0].get("model") != self.target_name:
-            console.note(f"The session was begun with {events[0].get('model')}.")
+        begun = [events[0].get("model"), *(events[0].get("lora") or [])]
+        if begun != [self.target_name, *(adapter_text(*adapter) for adapter in self.load.lora)]:
+            console.note(f"The session was begun with {' and '.join(map(str, begun))}.")
         for turn in conversation.turns[-2:]:
             console.print_turn(turn.role, turn.content)
         rest = "; the last one has no reply, /regen makes one." if conversation.awaits_reply else "."

@@ -75,7 +75,7 @@ def audit(
     from specli.evaluation.identity import identity_audit
     from specli.evaluation.joint import joint_audit
     from specli.evaluation.prompts import load_prompts, one_of_each_kind
-    from specli.llama.parameters import has_gpu_backend
+    from specli.llama.parameters import on_gpu
     from specli.terminal import plots
     from specli.terminal.commands.audit_report import Findings, audit_json, print_findings
 
@@ -87,7 +87,7 @@ def audit(
             raise OptionError("--plot draws the test of distributions, which is left out here.", "Leave out --plot.")
         plots.check(plot)
     wanted = load_prompts(prompts)
-    if Test.JOINT in tests and (load.gpu_layers == 0 or not has_gpu_backend()):
+    if Test.JOINT in tests and not on_gpu(load) and load.flash_attention != "off":
         load = replace(load, exact=True)  # one prompt 2,000 times would add up the same rounding
     warn_about_gpu(load)
     pair = choose_pair_for(models, reply)

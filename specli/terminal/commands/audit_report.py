@@ -35,7 +35,7 @@ class Findings:
 
 def print_findings(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engine, *, control: bool) -> None:
     """Print what an audit has found out."""
-    how = reply_text(reply, exact=engine.target.options.exact)
+    how = reply_text(reply, engine.target.options)
     console.print_line(f"target {pair.target_name}, draft {pair.draft_name or 'none'}: {how}")
     if control:
         console.print_line("Negative control: the rule is wrong, so this audit must find a bias.")
@@ -67,7 +67,7 @@ def _print_distribution(report: DistributionReport) -> None:
 
 def audit_json(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engine, *, control: bool) -> dict[str, Any]:
     """Return what `--json` prints; docs/exactness.md describes it."""
-    text = engine.target.vocabulary.text
+    text, load = engine.target.vocabulary.text, engine.target.options
     return {
         "kind": "audit",
         "version": JSON_VERSION,
@@ -75,7 +75,11 @@ def audit_json(findings: Findings, pair: Pair, reply: ReplyOptions, engine: Engi
         "model": pair.target_name,
         "draft_model": pair.draft_name,
         "settings": asdict(replace(reply, sampling=replace(reply.sampling, logit_bias=())))
-        | {"logit_bias": [list(bias) for bias in reply.sampling.logit_bias], "exact": engine.target.options.exact},
+        | {
+            "logit_bias": [list(bias) for bias in reply.sampling.logit_bias],
+            "exact": load.exact,
+            "loading": load.in_words,
+        },
         "control": control,
         "significance": SIGNIFICANCE,
         "found": findings.found,

@@ -10,7 +10,7 @@ import typer
 
 from specli.engine.options import ReplyOptions
 from specli.errors import OptionError
-from specli.llama.options import LoadOptions
+from specli.llama.options import LoadOptions, adapter_text
 from specli.options import Option
 from specli.state import sessions
 from specli.state.paths import history_path
@@ -81,6 +81,8 @@ def chat(
         with interrupts:
             calibrate(engine, reply)
         start: dict[str, Any] = {"model": pair.target_name, "draft_model": pair.draft_name}
+        if load.lora:
+            start["lora"] = [adapter_text(*adapter) for adapter in load.lora]
         session = None if no_session else sessions.new_session(start)
         session_chat = Chat(
             engine, reply, interrupts, pair.target_name, pair.draft_name, load, session, on_full,
@@ -93,7 +95,10 @@ def chat(
         history = None if no_history else history_path()
         reader = editor.make_reader(tuple(commands.COMMANDS), history)
         if sys.stdin.isatty():
-            console.note(f"{pair.target_name} with {pair.draft_name or 'no draft model'}. /help lists the commands.")
+            adapted = "".join(f" and {adapter_text(*adapter)}" for adapter in load.lora)
+            console.note(
+                f"{pair.target_name}{adapted} with {pair.draft_name or 'no draft model'}. /help lists the commands."
+            )
             if looks.show_draft:
                 print_legend()
         try:

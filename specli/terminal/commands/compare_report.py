@@ -40,6 +40,7 @@ def print_header(models: Sequence[ModelFacts], machine: Machine, settings: Setti
         console.print_line(
             f"{role} {facts.name}: {facts.quantization}, {size}, {threads}, "
             f"{'GPU' if facts.gpu else 'CPU'}{', exact mode' if facts.exact else ''}"
+            f"{facts.loading and ', '}{facts.loading}"
         )
     drafter = "" if settings.drafter == "auto" else f"drafter {settings.drafter}, "
     console.print_line(

@@ -53,16 +53,28 @@ def tune_pair(
             found = tune(engine, wanted, reply, reply.max_tokens, progress=progress, interrupted=interrupted)
         if found is None:
             raise Interrupted("interrupted.", "Nothing is kept.")
-        server = server_flags(pair, found, engine.target.threads)
+        server = server_flags(pair, found, engine.target.threads, load)
     if output.as_json:
         console.print_json(tuning_json(found, pair, server))
     else:
         _print(found, pair, server)
 
 
-def server_flags(pair: Pair, found: Tuning, threads: int) -> str:
-    """Return the command that serves the pair with llama.cpp in the recommended way."""
+def server_flags(pair: Pair, found: Tuning, threads: int, load: LoadOptions) -> str:
+    """Return the command that serves the pair with llama.cpp in the recommended way, loaded as it was here."""
     command = ["llama-server", "-m", str(pair.target), "-t", str(threads)]
+    usual = LoadOptions()
+    for name in ("cache_type_k", "cache_type_v", "flash_attention"):
+        if getattr(load, name) != getattr(usual, name):
+            command += [options.flag(name), getattr(load, name)]
+    if load.devices:
+        command += ["--device", ",".join(load.devices)]
+    for pattern, buffer in load.override_tensor:
+        command += ["--override-tensor", f"{pattern}={buffer}"]
+    if load.cpu_moe:
+        command.append("--cpu-moe")
+    for path, scale in load.lora:
+        command += ["--lora-scaled", f"{path}:{scale:g}"]
     if found.best_length:
         command += ["-md", str(pair.draft), "--spec-type", "draft-simple"]
         command += ["--spec-draft-n-max", str(found.best_length)]
