@@ -45,7 +45,15 @@ def model_file():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """An empty home for models and configuration, and for what other tools keep there."""
-    for variable in ("OLLAMA_MODELS", "LLAMA_CACHE", "SPECLI_MODELS", "HF_HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+    for variable in (
+        "OLLAMA_MODELS",
+        "LLAMA_CACHE",
+        "SPECLI_MODELS",
+        "HF_HOME",
+        "HUGGINGFACE_HUB_CACHE",
+        "XDG_CACHE_HOME",
+        "LOCALAPPDATA",
+    ):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.setenv("SPECLI_HOME", str(tmp_path / "home"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+MOST_SHARDS = 999  # of a model; larger numbers in names are no model's
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 
 

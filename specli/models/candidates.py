@@ -50,12 +50,10 @@ def places(registry: Registry) -> tuple[list[tuple[str, Path]], list[str]]:
     """Return the names and files of the models on this disk, and what was left out, one line each."""
     found = {entry.name: files.find_file(entry) for entry in registry.models.values()}
     named = [(name, path) for name, path in found.items() if path is not None]
-    known = {path.resolve() for _, path in named}
-    searches = elsewhere.search_all()
-    others = [model for model in elsewhere.found_models(searches) if model.path.resolve() not in known]
-    names = [model.name for model in others]
+    others, problems = elsewhere.search_all(found.values())
+    names = [*found, *(model.name for model in others)]
     named += [(model.name if names.count(model.name) == 1 else str(model.path), model.path) for model in others]
-    return named, [problem for search in searches for problem in search.all_problems()]
+    return named, problems
 
 
 def load_candidate(name: str, path: Path) -> Candidate:
@@ -105,9 +103,9 @@ def possible_pairs(
 
 
 def quick_draft(target: Path, registry: Registry) -> str | None:
-    """Return the name of the model here that looks best as a draft for a target, without a look at its vocabulary.
+    """Return the name of the model here that looks best as a draft for a target, None if none does.
 
-    Only those whose header tells of the same tokenizer count; the smallest is taken. The time is bounded.
+    It is the smallest one whose header describes the same tokenizer; vocabularies are not compared. Time is bounded.
     """
     until = monotonic() + _QUICK_SECONDS
     with suppress(SpecliError, OSError):

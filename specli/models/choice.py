@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable
 
 from specli.errors import DownloadError
-from specli.llama.shards import shard_names, shard_of
+from specli.llama.shards import MOST_SHARDS, shard_names, shard_of
 from specli.models.checks import check_relative, short
-
-_MOST_SHARDS = 999
 
 
 def choose_file(quant: str, names: Iterable[str]) -> str:
@@ -26,7 +24,7 @@ def choose_file(quant: str, names: Iterable[str]) -> str:
         raise DownloadError("has no GGUF files", "specli runs GGUF models; many are published beside the originals.")
     there = set(models)
     first = [name for name in models if shard_of(name)[0] == 1]
-    complete = [name for name in first if shard_of(name)[1] <= _MOST_SHARDS and there.issuperset(shard_names(name))]
+    complete = [name for name in first if shard_of(name)[1] <= MOST_SHARDS and there.issuperset(shard_names(name))]
     for asked in [quant] if quant else ["Q4_K_M", "Q8_0", ""]:
         best = max(complete, key=lambda name: (_fit(asked, name), shard_of(name) == (1, 1)), default="")
         if best and _fit(asked, best):
@@ -34,7 +32,7 @@ def choose_file(quant: str, names: Iterable[str]) -> str:
     for name in first:
         if _fit(quant, name):
             number, missing = shard_of(name)[1], "too many"
-            if number <= _MOST_SHARDS:
+            if number <= MOST_SHARDS:
                 missing = f"{number - len(there.intersection(shard_names(name)))} missing"
             raise DownloadError(f"{short(name)} has {number} parts, {missing}", "Choose another quantization.")
     some = ", ".join(short(name) for name in models[:5])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from specli.errors import ModelNotFoundError
@@ -18,23 +18,25 @@ from specli.models.folders import FoundModel, Search, model_files, stem
 _DEPTH = 4  # of folders with models in folders
 
 
-def search_all() -> list[Search]:
-    """Look for models in the folders of all tools that are known."""
-    searches = []
+def search_all(known: Iterable[Path | None] = ()) -> tuple[list[FoundModel], list[str]]:
+    """Look for models in the folders of all tools, except those whose files are known.
+
+    Each file is found once: several tools may share one, by links or by their settings.
+
+    Returns:
+        The models; and what was left out, one line each.
+    """
+    models, problems = dict[str, FoundModel](), list[str]()
     for tool, look in TOOLS.items():
         search = Search(tool)
         look(search)
-        searches.append(search)
-    return searches
-
-
-def found_models(searches: list[Search]) -> list[FoundModel]:
-    """Return what was found, each file once: several tools may share one, by links or by their settings."""
-    models: dict[str, FoundModel] = {}
-    for search in searches:
+        problems += search.all_problems()
         for model in search.models:
             models.setdefault(os.path.realpath(model.path), model)
-    return list(models.values())
+    for path in known:
+        if path is not None:
+            models.pop(os.path.realpath(path), None)
+    return list(models.values()), problems
 
 
 def find_model(argument: str) -> FoundModel | None:
@@ -45,7 +47,7 @@ def find_model(argument: str) -> FoundModel | None:
     """
     if argument.startswith(ollama.PREFIX):
         argument = ollama.full_name(argument)
-    matching = [model for model in found_models(search_all()) if model.name == argument]
+    matching = [model for model in search_all()[0] if argument in (model.name, model.path.name)]
     if len(matching) > 1:
         places = ", ".join(str(model.path) for model in matching[:3])
         raise ModelNotFoundError(f"{len(matching)} models are named {argument!r}: {places}.", "Name one by its path.")
@@ -80,7 +82,10 @@ def _look_for_own_folders(search: Search) -> None:
 
 def _look_for_hugging_face(search: Search) -> None:
     home = _folder("HF_HOME", _folder("XDG_CACHE_HOME", _home(".cache")) / "huggingface")
-    hub = _folder("HF_HUB_CACHE", home / "hub")
+    _add_hub(search, _folder("HF_HUB_CACHE", _folder("HUGGINGFACE_HUB_CACHE", home / "hub")))
+
+
+def _add_hub(search: Search, hub: Path) -> None:
     for repository in search.folders(hub):
         if repository.name.startswith("models--"):
             _add_newest(search, hub / repository.name / "snapshots")
@@ -98,7 +103,9 @@ def _add_newest(search: Search, snapshots: Path) -> None:
 
 
 def _look_for_llama_cpp(search: Search) -> None:
-    _add_files(search, _folder("LLAMA_CACHE", _caches() / "llama.cpp"), 1)
+    folder = _folder("LLAMA_CACHE", _caches() / "llama.cpp")
+    _add_files(search, folder, 1)
+    _add_hub(search, folder)  # how newer ones keep what they have fetched
 
 
 def _look_for_ollama(search: Search) -> None:

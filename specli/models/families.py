@@ -1,7 +1,7 @@
-"""Published draft models for well-known families, each with the place where somebody runs or checks the pair.
+"""Draft models for well-known families, each with the place that says that it fits.
 
-A family is recognized by what the file says of itself. Families for which nothing of the kind was found are not here:
-Granite, Ministral, SmolLM2 and Qwen3.6 among them.
+That is a report, not a check: only the vocabularies of Qwen2.5-Coder were compared here. A family is recognized by what
+the file says of itself. Families for which no such report was found are not here: Granite, Ministral, SmolLM2, Qwen3.6.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ class Family:
     draft: str
     draft_parameters: int
     source: str  # where this pair is used or compared
+
+    def __str__(self) -> str:
+        return f"{self.draft} is said to fit ({self.source}); 'specli check' tells"
 
 
 # The first that fits counts.
@@ -59,15 +62,15 @@ FAMILIES = (
     Family(
         "Mistral Small 3.1", ("llama", "mistral3"), r"mistral.?small.?3\.1",
         "alamios/Mistral-Small-3.1-DRAFT-0.5B", 500_000_000,
-        "huggingface.co/alamios/Mistral-Small-3.1-DRAFT-0.5B",
+        "reddit.com/r/LocalLLaMA/comments/1jie6oo",
     ),
 )  # fmt: skip
 
 
-def published_draft(file: GgufFile) -> str | None:
-    """Return the name of a published draft model for the target that a file holds, None if none is known."""
+def reported_draft(file: GgufFile) -> Family | None:
+    """Return the family of the target that a file holds, with a draft model for it; None if none is known."""
     said = " ".join(str(file.metadata.get(f"general.{key}", "")) for key in ("basename", "name")).lower()
     for family in FAMILIES:
         if file.architecture in family.architectures and re.search(family.pattern, said):
-            return family.draft if file.parameters >= _LEAST_RATIO * family.draft_parameters else None
+            return family if file.parameters >= _LEAST_RATIO * family.draft_parameters else None
     return None

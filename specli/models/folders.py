@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specli.llama.shards import shard_names, shard_of
+from specli.llama.shards import MOST_SHARDS, shard_names, shard_of
 from specli.models.checks import check_name, one_line
 
 _MOST_ENTRIES = 20_000  # of one tool's folders
 _MOST_PROBLEMS = 5  # that are said of one tool
-_MOST_SHARDS = 999
 _NO_MODELS = ("mmproj", "imatrix")  # in the names of files that lie beside models
 
 
@@ -139,7 +138,7 @@ def stem(path: Path) -> str:
 
 def _checked_shards(name: str) -> list[str]:
     count = shard_of(name)[1]
-    if not 1 <= count <= _MOST_SHARDS:
+    if not 1 <= count <= MOST_SHARDS:
         raise ValueError(f"a model of {count} files")
     return shard_names(name)
 

@@ -138,6 +138,8 @@ class Registry:
     def _unnamed(self, argument: str) -> ModelEntry:
         """Return the entry of a file or a repository; raises ValueError for one that cannot be."""
         path = Path(os.path.expanduser(argument))
+        if path.name == argument and not os.path.lexists(path) and (found := find_model(argument)) is not None:
+            return ModelEntry(argument, path=found.path)
         if os.path.isfile(path) or path.suffix.lower() == ".gguf" or argument.startswith((".", "/", "~")):
             return self._named_file(path)
         if not argument.startswith(PREFIX) and re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", argument):

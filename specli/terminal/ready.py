@@ -45,14 +45,14 @@ def warn_about_draft(pair: Pair) -> None:
         return
     from specli.llama.gguf import read_gguf
     from specli.models.candidates import quick_draft
-    from specli.models.families import published_draft
+    from specli.models.families import reported_draft
     from specli.models.registry import load_registry
 
     hint = "-md MODEL names one; '-md none' says that none is wanted."
     if here := quick_draft(pair.target, load_registry()):
         hint = f"'-md {here}' may do, which is on this disk; '-md none' says that none is wanted."
-    elif published := published_draft(read_gguf(pair.target)):
-        hint = f"{published} is published as a draft for this family. {hint}"
+    elif reported := reported_draft(read_gguf(pair.target)):
+        hint = f"{reported}. {hint}"
     console.warn(f"no draft model is known for {pair.target_name}, so drafts are only looked up in the text.", hint)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 
@@ -10,7 +9,7 @@ import pytest
 from layouts import add_all, add_file, add_to_hugging_face, add_to_ollama, everything_below, manifest
 
 from specli.errors import ModelNotFoundError
-from specli.models.elsewhere import find_model, found_models, search_all
+from specli.models.elsewhere import find_model, search_all
 from specli.models.files import find_file
 from specli.models.registry import load_registry
 
@@ -25,10 +24,8 @@ def user(home, tmp_path, monkeypatch):
 
 
 def found():
-    searches = search_all()
-    return {model.name: model.path for model in found_models(searches)}, [
-        problem for search in searches for problem in search.all_problems()
-    ]
+    models, problems = search_all()
+    return {model.name: model.path for model in models}, problems
 
 
 def test_every_layout_is_found_and_nothing_is_written(user, tmp_path, tiny_file):
@@ -56,9 +53,23 @@ def test_ollama_names(user, tiny_file, tiny_draft_file):
 def test_other_places_by_their_variables(user, tmp_path, monkeypatch, tiny_file, tiny_draft_file):
     add_to_ollama(tmp_path / "o", "hf.co/some/model/Q4_K_M", tiny_file)
     add_file(tmp_path / "l", "cached.gguf", tiny_draft_file)
+    newer = add_to_hugging_face(tmp_path / "l", "some/model", "newer.gguf", tiny_draft_file)
+    hub = add_to_hugging_face(tmp_path / "h", "some/model", "older.gguf", tiny_file)
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.setenv("HUGGINGFACE_HUB_CACHE", str(tmp_path / "h"))
     monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "o"))
     monkeypatch.setenv("LLAMA_CACHE", str(tmp_path / "l"))
-    assert set(found()[0]) == {"ollama:hf.co/some/model:Q4_K_M", "cached"}
+    assert set(found()[0]) == {"ollama:hf.co/some/model:Q4_K_M", "cached", "newer", "older"}
+    assert (find_model("newer").path, find_model("older").path) == (newer, hub)
+
+
+def test_a_file_name_is_enough(user, tmp_path, monkeypatch, tiny_file):
+    path = add_file(user / "own", "deep/plain.gguf", tiny_file)
+    assert load_registry().find("plain.gguf").path == load_registry().find("plain").path == path
+    monkeypatch.chdir(tmp_path)
+    here = add_file(tmp_path, "plain.gguf", tiny_file)
+    assert load_registry().find("plain.gguf").path.resolve() == here
+    assert load_registry().find("none.gguf").path.name == "none.gguf"
 
 
 def test_what_is_no_model_or_a_later_part_is_not_listed(user, tiny_file):
@@ -68,8 +79,7 @@ def test_what_is_no_model_or_a_later_part_is_not_listed(user, tiny_file):
     for name in ("mmproj-a.gguf", "a.imatrix.gguf", "notes.txt"):
         add_file(own, name, tiny_file)
     first = write_tiny_model(own / "big.gguf", seed=1, tensors_per_file=4)
-    searches = search_all()
-    (model,) = found_models(searches)
+    ((model,), _) = search_all()
     assert (model.name, model.path) == ("big", first)
     assert model.bytes == sum(path.stat().st_size for path in own.glob("big-*"))
     first.with_name("big-00002-of-00003.gguf").unlink()
@@ -177,7 +187,3 @@ def test_folders_that_are_not_there_or_no_folders(user, tmp_path, monkeypatch):
     models, problems = found()
     assert not models
     assert problems[0] == f"{tmp_path / 'none'} was left out: SPECLI_MODELS names it, but there is no such folder"
-
-
-def test_a_manifest_has_the_documented_form():
-    assert json.loads(manifest(GOOD))["layers"][0]["mediaType"] == "application/vnd.ollama.image.model"

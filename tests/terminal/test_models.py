@@ -66,7 +66,9 @@ def test_check_lists_differing_tokens(specli, tmp_path):
 def test_show_says_how_a_model_rewinds(specli, tmp_path):
     from hybrids import write_lfm2, write_mamba
 
-    assert "rewinds by        dropping" not in specli("show", "tiny").out
+    shown = specli("show", "tiny").out
+    assert "rewinds by        truncation" in shown
+    assert "state" not in shown
     for write, way in ((write_lfm2, "snapshots"), (write_mamba, "marks")):
         path = write(tmp_path / f"{way}.gguf")
         found = specli("show", str(path), "--json").json

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.append(str(Path(__file__).parent.parent / "models"))
-
 from layouts import add_all, add_file, everything_below
+
+from specli.models.families import FAMILIES
 
 
 @pytest.fixture
@@ -56,9 +53,9 @@ def test_pairs(specli, tmp_path, monkeypatch):
     assert "'-md tiny' may do" in warned
 
 
-def test_a_published_draft_is_named_on_an_empty_disk(specli, tmp_path, monkeypatch, tiny_file):
+def test_a_reported_draft_is_named_on_an_empty_disk(specli, tmp_path, monkeypatch, tiny_file):
     alone = add_file(tmp_path, "alone.gguf", tiny_file)
     monkeypatch.setattr("specli.models.candidates.quick_draft", lambda *_: None)
-    monkeypatch.setattr("specli.models.families.published_draft", lambda _: "Some-Draft-0.5B")
+    monkeypatch.setattr("specli.models.families.reported_draft", lambda _: FAMILIES[0])
     result = specli("complete", "abc", "-n", "2", "-m", str(alone))
-    assert "Some-Draft-0.5B is published as a draft for this family." in result.err.replace("\n", " ")
+    assert f"{FAMILIES[0].draft} is said to fit ({FAMILIES[0].source})" in result.err.replace("\n", " ")

@@ -13,7 +13,6 @@ from specli.errors import OptionError, PairError
 from specli.llama.options import LoadOptions
 from specli.models import elsewhere, files
 from specli.models import pair as pairs
-from specli.models.folders import FoundModel
 from specli.models.pair import NO_DRAFT, Pair
 from specli.models.registry import ModelEntry, Registry, load_registry
 from specli.state.paths import user_registry_path
@@ -87,7 +86,9 @@ def list_models(
     """
     registry = load_registry()
     found = {entry.name: files.find_file(entry) for entry in registry.models.values()}
-    others = _others(list(found.values())) if everything else []
+    others, problems = elsewhere.search_all(found.values()) if everything else ([], [])
+    for problem in problems:
+        console.warn(f"{problem}.")
     if output.as_json:
         entries = [_entry_json(entry, registry, found[entry.name]) for entry in registry.models.values()]
         console.print_json(entries + [asdict(model) | {"path": str(model.path)} for model in others])
@@ -107,15 +108,6 @@ def list_models(
     elif everything:
         console.note(f"No models of other tools were found ({', '.join(elsewhere.TOOLS)}).")
     console.note(f"Models of your own: {user_registry_path()}")
-
-
-def _others(known: list[Path | None]) -> list[FoundModel]:
-    """Return the models of other tools that have no name here."""
-    searches = elsewhere.search_all()
-    for problem in (problem for search in searches for problem in search.all_problems()):
-        console.warn(f"{problem}.")
-    resolved = {path.resolve() for path in known if path}
-    return [model for model in elsewhere.found_models(searches) if model.path.resolve() not in resolved]
 
 
 def _entry_json(entry: ModelEntry, registry: Registry, path: Path | None) -> dict[str, Any]:
@@ -164,11 +156,12 @@ def show(model: ModelArgument, output: OutputOptions = OutputOptions()) -> None:
     facts["bytes"] = console.bytes_text(file.size)
     facts["files"] = file.shards if file.shards > 1 else None
     facts["parameters"] = f"{file.parameters:,}"
+    states = facts.pop("states")
     if file.recurrent_layers:
+        facts["rewinds_by"] += f", with {states} states in memory"
         facts["state_bytes"] = f"{console.bytes_text(facts['state_bytes'])}, whatever the length of the text"
-        facts["rewinds_by"] += f", with {facts['states']} states in memory"
-    for fact in ("recurrent_layers", "state_bytes", "states"):
-        facts[fact] = facts[fact] if file.recurrent_layers and fact != "states" else None
+    else:
+        del facts["recurrent_layers"], facts["state_bytes"]
     facts["tensor_kinds"] = ", ".join(file.tensor_kinds)
     facts["template"] = f"yes, {len(template)} characters ('--json' shows it)" if template else "none"
     console.print_facts([(name.replace("_", " "), str(value)) for name, value in facts.items() if value is not None])

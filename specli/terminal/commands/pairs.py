@@ -9,7 +9,7 @@ import typer
 
 from specli.models import files
 from specli.models.candidates import Candidate, PossiblePair, candidates, load_candidate, possible_pairs
-from specli.models.families import published_draft
+from specli.models.families import reported_draft
 from specli.models.prediction import ACCEPTANCE, TEXT_ACCEPTANCE
 from specli.models.registry import load_registry
 from specli.terminal import console
@@ -74,8 +74,8 @@ def _print(found: list[PossiblePair], targets: list[Candidate]) -> None:
     if not found:
         console.note("No model here is predicted to make another faster.")
         for target in targets:
-            if published := published_draft(target.file):
-                console.note(f"For {target.name}, {published} is a published draft model.")
+            if reported := reported_draft(target.file):
+                console.note(f"For {target.name}, {reported}.")
         return
     rows = []
     for pair in found:
