@@ -12,7 +12,7 @@ import pytest
 # a core that another test has.
 os.environ["OMP_WAIT_POLICY"] = "passive"
 
-for folder in ("decoding", "llama"):
+for folder in ("decoding", "llama", "models"):
     sys.path.insert(0, str(Path(__file__).parent / folder))
 
 

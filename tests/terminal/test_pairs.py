@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from layouts import add_all, add_file, everything_below
 
 from specli.models.families import FAMILIES
